@@ -1,0 +1,1 @@
+"""What applications import to schedule, retry and read with Timewheel; also the wire contract everybody shares."""

@@ -1,0 +1,343 @@
+"""The wire contract: the topics, headers and delay levels that producers, the sidecar, consumers and Spark share.
+
+Names are RocketMQ's. Kafka forbids ``%`` in topic names, so each of RocketMQ's logical names has a physical one:
+
+    logical (RocketMQ)             Kafka topic                   written by               read by
+    SCHEDULE_TOPIC_XXXX queue n-1  SCHEDULE_TOPIC_XXXX-<n>       producers, the sidecar   sidecar, Spark
+    rmq_sys_wheel_timer            SCHEDULE_TOPIC_XXXX-wheel     producers, the sidecar   sidecar, Spark
+    CONSUMER_SEND_MSG_BACK         SCHEDULE_TOPIC_XXXX-sendback  consumers that failed    sidecar, Spark
+    %RETRY%<group>                 RETRY-<group>                 sidecar                  the group, Spark
+    %DLQ%<group>                   DLQ-<group>                   sidecar                  people, redrive, Spark
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from connectors.durations import DurationError, parse_duration_ms
+
+# RocketMQ's names, without a Kafka topic's restrictions.
+LOGICAL_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+LOGICAL_WHEEL = "rmq_sys_wheel_timer"
+LOGICAL_SEND_BACK = "CONSUMER_SEND_MSG_BACK"
+LOGICAL_RETRY_PREFIX = "%RETRY%"
+LOGICAL_DEAD_LETTER_PREFIX = "%DLQ%"
+
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+MAX_TOPIC_NAME_LENGTH = 249
+
+
+class Header(StrEnum):
+    """Record headers, UTF-8 text (RocketMQ's ``MessageConst``)."""
+
+    REAL_TOPIC = "REAL_TOPIC"
+    REAL_QID = "REAL_QID"
+    DELAY = "DELAY"
+    TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+    TIMER_DELAY_MS = "TIMER_DELAY_MS"
+    TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+    UNIQ_KEY = "UNIQ_KEY"
+    TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+    TIMER_REPLACE_UNIQKEY = "TIMER_REPLACE_UNIQKEY"
+    TAGS = "TAGS"
+    KEYS = "KEYS"
+
+    TIMER_OUT_MS = "TIMER_OUT_MS"
+    TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+    TIMER_ORIGIN_OFFSET = "TIMER_ORIGIN_OFFSET"
+    TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+    TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+
+    CONSUMER_GROUP = "CONSUMER_GROUP"
+    RETRY_TOPIC = "RETRY_TOPIC"
+    RECONSUME_TIME = "RECONSUME_TIME"
+    MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+    ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+    ERROR_CODE = "ERROR_CODE"
+    ERROR_MESSAGE = "ERROR_MESSAGE"
+    ERROR_TOPIC = "ERROR_TOPIC"
+    ERROR_PARTITION = "ERROR_PARTITION"
+    ERROR_OFFSET = "ERROR_OFFSET"
+
+
+CONTROL_HEADERS = frozenset(
+    map(
+        str,
+        (
+            Header.REAL_TOPIC,
+            Header.REAL_QID,
+            Header.DELAY,
+            Header.TIMER_DELAY_SEC,
+            Header.TIMER_DELAY_MS,
+            Header.TIMER_DELIVER_MS,
+        ),
+    )
+)
+"""Instructions to the sidecar; a delivered record does not carry them."""
+
+GENERATED_HEADERS = frozenset(
+    map(
+        str,
+        (
+            Header.TIMER_OUT_MS,
+            Header.TIMER_ROLL_TIMES,
+            Header.TIMER_ORIGIN_OFFSET,
+            Header.TIMER_ENQUEUE_MS,
+            Header.TIMER_DEQUEUE_MS,
+        ),
+    )
+)
+"""Written by the sidecar alone; from other writers they are dropped."""
+
+ERROR_HEADERS = frozenset(
+    map(str, (Header.ERROR_CODE, Header.ERROR_MESSAGE, Header.ERROR_TOPIC, Header.ERROR_PARTITION, Header.ERROR_OFFSET))
+)
+"""Why a record became a dead letter, and where it came from."""
+
+
+class ErrorCode(StrEnum):
+    """``ERROR_CODE`` of a rejected record: what was wrong with it."""
+
+    UNREADABLE_HEADERS = "UNREADABLE_HEADERS"
+    MISSING_REAL_TOPIC = "MISSING_REAL_TOPIC"
+    ILLEGAL_REAL_TOPIC = "ILLEGAL_REAL_TOPIC"
+    ILLEGAL_REAL_QID = "ILLEGAL_REAL_QID"
+    NOT_CANCELLABLE = "NOT_CANCELLABLE"
+    DESTINATION_NOT_ALLOWED = "DESTINATION_NOT_ALLOWED"
+    UNKNOWN_DESTINATION = "UNKNOWN_DESTINATION"
+    DESTINATION_REFUSED = "DESTINATION_REFUSED"
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
+
+
+# --- delay levels -----------------------------------------------------------------------------------------------------
+
+
+class LevelsError(ValueError):
+    """The delay levels cannot be parsed."""
+
+
+@dataclass(frozen=True)
+class DelayLevels:
+    """The table of delay levels, counted from 1 (RocketMQ ``messageDelayLevel``).
+
+    >>> levels = DelayLevels.parse("1s 5s 3h")
+    >>> levels.delay_ms(3), levels.clamp(99)
+    (10800000, 3)
+    """
+
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "DelayLevels":
+        """Read blank-separated durations (RocketMQ ``ScheduleMessageService.parseDelayLevel``).
+
+        Raises:
+            LevelsError: names the token that is not a duration above zero.
+        """
+        delays_ms = []
+        for number, token in enumerate(text.split(), start=1):
+            try:
+                delay_ms = parse_duration_ms(token)
+            except DurationError:
+                raise LevelsError(
+                    f"level {number} is '{token}', which is not a duration; "
+                    "write whole numbers with s, m, h or d between blanks, such as '1s 5s 3h'"
+                ) from None
+            if delay_ms == 0:
+                raise LevelsError(f"level {number} is '{token}', which is no delay; the shortest level is 1ms")
+            delays_ms.append(delay_ms)
+        if not delays_ms:
+            raise LevelsError("there is no level; write at least one duration, such as '1s 5s 3h'")
+        return cls(tuple(delays_ms))
+
+    def __len__(self) -> int:
+        return len(self.delays_ms)
+
+    def __iter__(self) -> Iterator[int]:
+        """Level numbers, 1 to the last."""
+        return iter(range(1, len(self.delays_ms) + 1))
+
+    def clamp(self, level: int) -> int:
+        """The level itself, or the last one when it is beyond the table."""
+        return min(level, len(self.delays_ms))
+
+    def delay_ms(self, level: int) -> int:
+        """The delay of a level (≥ 1), clamped to the last level."""
+        if level < 1:
+            raise LevelsError(f"level {level} does not exist; levels are counted from 1")
+        return self.delays_ms[self.clamp(level) - 1]
+
+    @staticmethod
+    def queue_id(level: int) -> int:
+        """RocketMQ's queue of ``SCHEDULE_TOPIC_XXXX`` for a level (``delayLevel2QueueId``)."""
+        return level - 1
+
+
+def level_due_ms(timestamp_ms: int, delay_ms: int, first_seen_ms: int, max_clock_skew_ms: int) -> int:
+    """When a level record is due.
+
+    The record's own timestamp decides, so that reading it again gives the same time; only a timestamp from the future
+    is cut to what the sidecar saw, so that it neither goes early nor blocks those behind it beyond the allowed skew.
+    """
+    return min(timestamp_ms + delay_ms, first_seen_ms + delay_ms + max_clock_skew_ms)
+
+
+# --- topic names ------------------------------------------------------------------------------------------------------
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PLAIN_GROUP = re.compile(r"[a-zA-Z0-9._-]+")
+_ENCODED_GROUP = "enc--"
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Whether Kafka could ever hold a topic of that name (``org.apache.kafka.common.internals.Topic``)."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def encode_group(group: str) -> str:
+    """A consumer group's id as a part of a topic name; `decode_group` gives it back.
+
+    Ids that are legal in a topic name stand as they are. Others, and those that look encoded, become ``enc--`` and
+    their text with every other byte as ``.HH``.
+
+        >>> encode_group("orders"), encode_group("orders/eu")
+        ('orders', 'enc--orders.2Feu')
+    """
+    if _PLAIN_GROUP.fullmatch(group) and not group.startswith(_ENCODED_GROUP):
+        return group
+    kept = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+    return _ENCODED_GROUP + "".join(chr(byte) if byte in kept else f".{byte:02X}" for byte in group.encode())
+
+
+def decode_group(encoded: str) -> str:
+    """The consumer group that `encode_group` wrote; a text that it never writes stands for itself."""
+    if not encoded.startswith(_ENCODED_GROUP):
+        return encoded
+    try:
+        raw = re.sub(
+            rb"\.([0-9A-F]{2})",
+            lambda match: bytes([int(match[1], 16)]),
+            encoded.removeprefix(_ENCODED_GROUP).encode(),
+        )
+        return raw.decode()
+    except UnicodeDecodeError:
+        return encoded
+
+
+class TopicKind(StrEnum):
+    """What a topic is to the sidecar."""
+
+    LEVEL = "level"
+    WHEEL = "wheel"
+    SEND_BACK = "send-back"
+    RETRY = "retry"
+    DEAD_LETTER = "dead-letter"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class TopicNames:
+    """Logical names to physical ones and back, for one prefix and set of templates.
+
+    >>> names = TopicNames()
+    >>> names.level(3), names.physical("%RETRY%billing"), names.logical("DLQ-billing")
+    ('SCHEDULE_TOPIC_XXXX-3', 'RETRY-billing', '%DLQ%billing')
+    """
+
+    prefix: str = ""
+    schedule_template: str = "SCHEDULE_TOPIC_XXXX-{queue}"
+    retry_template: str = "RETRY-{group}"
+    dead_letter_template: str = "DLQ-{group}"
+    _schedule: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _retry: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _dead_letter: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, template, slot in (
+            ("_schedule", self.schedule_template, "{queue}"),
+            ("_retry", self.retry_template, "{group}"),
+            ("_dead_letter", self.dead_letter_template, "{group}"),
+        ):
+            if template.count(slot) != 1:
+                raise ValueError(f"the topic template '{template}' has to contain {slot} once")
+            if not is_legal_topic_name(self.prefix + template.replace(slot, "x")):
+                raise ValueError(f"'{self.prefix + template}' makes no legal Kafka topic name (letters, digits, . _ -)")
+            head, tail = (self.prefix + template).split(slot)
+            object.__setattr__(self, name, re.compile(f"{re.escape(head)}(.+){re.escape(tail)}"))
+
+    def level(self, level: int) -> str:
+        return self.prefix + self.schedule_template.replace("{queue}", str(level))
+
+    @property
+    def wheel(self) -> str:
+        return self.prefix + self.schedule_template.replace("{queue}", "wheel")
+
+    @property
+    def send_back(self) -> str:
+        return self.prefix + self.schedule_template.replace("{queue}", "sendback")
+
+    def retry(self, group: str) -> str:
+        return self.prefix + self.retry_template.replace("{group}", encode_group(group))
+
+    def dead_letter(self, group: str) -> str:
+        return self.prefix + self.dead_letter_template.replace("{group}", encode_group(group))
+
+    def schedule_topics(self, levels: DelayLevels) -> list[str]:
+        """Every topic the sidecar reads."""
+        return [*map(self.level, levels), self.wheel, self.send_back]
+
+    def kind(self, topic: str) -> TopicKind:
+        """What a physical topic name is to the sidecar."""
+        if match := self._schedule.fullmatch(topic):
+            if match[1] == "wheel":
+                return TopicKind.WHEEL
+            if match[1] == "sendback":
+                return TopicKind.SEND_BACK
+            if match[1].isdigit():
+                return TopicKind.LEVEL
+        if self._retry.fullmatch(topic):
+            return TopicKind.RETRY
+        if self._dead_letter.fullmatch(topic):
+            return TopicKind.DEAD_LETTER
+        return TopicKind.OTHER
+
+    def group_of(self, topic: str) -> str | None:
+        """The consumer group of a retry or dead-letter topic."""
+        match = self._retry.fullmatch(topic) or self._dead_letter.fullmatch(topic)
+        return decode_group(match[1]) if match else None
+
+    def level_of(self, topic: str) -> int | None:
+        """The level number of a level topic."""
+        match = self._schedule.fullmatch(topic)
+        return int(match[1]) if match and match[1].isdigit() else None
+
+    def physical(self, name: str) -> str:
+        """The Kafka topic for a logical or a physical name."""
+        if name.startswith(LOGICAL_RETRY_PREFIX):
+            return self.retry(name.removeprefix(LOGICAL_RETRY_PREFIX))
+        if name.startswith(LOGICAL_DEAD_LETTER_PREFIX):
+            return self.dead_letter(name.removeprefix(LOGICAL_DEAD_LETTER_PREFIX))
+        if name == LOGICAL_WHEEL:
+            return self.wheel
+        if name == LOGICAL_SEND_BACK:
+            return self.send_back
+        return name
+
+    def logical(self, topic: str) -> str:
+        """RocketMQ's name for a physical topic; level topics share one, by queue."""
+        match self.kind(topic):
+            case TopicKind.LEVEL:
+                return LOGICAL_SCHEDULE
+            case TopicKind.WHEEL:
+                return LOGICAL_WHEEL
+            case TopicKind.SEND_BACK:
+                return LOGICAL_SEND_BACK
+            case TopicKind.RETRY:
+                return f"{LOGICAL_RETRY_PREFIX}{self.group_of(topic)}"
+            case TopicKind.DEAD_LETTER:
+                return f"{LOGICAL_DEAD_LETTER_PREFIX}{self.group_of(topic)}"
+            case TopicKind.OTHER:
+                return topic

@@ -1,0 +1,113 @@
+"""Construction of the Kafka clients: the options exactly-once delivery depends on, in one place.
+
+Figures behind the values are from a broker on the same machine (see docs/adr).
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+_log = logging.getLogger("librdkafka")
+
+PROTECTED_OPTIONS = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "isolation.level",
+        "partitioner",
+        "request.required.acks",
+        "transactional.id",
+    }
+)
+"""librdkafka options that users cannot override: the guarantee hangs on them."""
+
+Config = dict[str, Any]
+
+
+def common_config(bootstrap_servers: str, options: Mapping[str, str], client_id: str) -> Config:
+    """What every client shares; the user's options come last but for the ones a client protects."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": client_id,
+        "logger": _log,
+        # A broker that restarts is asked again soon; librdkafka's default maximum is 10 s.
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+        **options,
+    }
+
+
+def consumer_config(
+    bootstrap_servers: str,
+    options: Mapping[str, str],
+    *,
+    group_id: str,
+    instance_id: str | None,
+    session_timeout_ms: int,
+) -> Config:
+    """The sidecar's consumer.
+
+    Args:
+        instance_id: for static membership; None for a dynamic member.
+    """
+    config = {
+        # Waiting for a fetch costs nothing; each wait ends as soon as there is a record.
+        "fetch.wait.max.ms": 500,
+        "fetch.queue.backoff.ms": 5,
+        # What librdkafka holds for a partition is thrown away when that partition is paused: keep it small.
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 32_768,
+        **common_config(bootstrap_servers, options, f"{group_id}-consumer"),
+        "group.id": group_id,
+        "group.protocol": "classic",  # a static member that returns is fatal under KIP-848 (librdkafka 2.16)
+        "session.timeout.ms": session_timeout_ms,
+        "heartbeat.interval.ms": max(1, min(3_000, session_timeout_ms // 3)),
+        # Partitions stay where their local state is; only those that move are revoked.
+        "partition.assignment.strategy": "cooperative-sticky",
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    if instance_id is not None:
+        config["group.instance.id"] = instance_id
+    return config
+
+
+def producer_config(bootstrap_servers: str, options: Mapping[str, str], client_id: str) -> Config:
+    """An idempotent producer that places keys where a Java producer would (murmur2)."""
+    return {
+        # A record that is due goes out now; those that come with it are batched by the loop already.
+        "linger.ms": 0,
+        "batch.num.messages": 100_000,
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 1_048_576,
+        "delivery.report.only.error": True,
+        # Markers of the transaction before make the broker say "try again" for a few ms (default 100).
+        "retry.backoff.ms": 2,
+        "retry.backoff.max.ms": 250,
+        **common_config(bootstrap_servers, options, client_id),
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+    }
+
+
+def transactional_config(
+    bootstrap_servers: str, options: Mapping[str, str], *, transactional_id: str, transaction_timeout_ms: int
+) -> Config:
+    """A producer whose records appear to ``read_committed`` readers all at once, with the progress, or not at all."""
+    return {
+        **producer_config(bootstrap_servers, options, transactional_id),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": transaction_timeout_ms,
+        "message.timeout.ms": transaction_timeout_ms,
+    }

@@ -1,0 +1,58 @@
+"""The receipt of a scheduled message: one opaque word that says where it waits and what it is called.
+
+>>> receipt = Receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", partition=0, id="a1", topic="orders", deliver_ms=5)
+>>> Receipt.decode(receipt.encode()) == receipt
+True
+"""
+
+import base64
+import binascii
+
+import msgspec
+
+_VERSION = 1
+
+
+class ReceiptError(ValueError):
+    """The word is no receipt of Timewheel's."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a scheduled message waits. ``deliver_ms`` is milliseconds since the epoch."""
+
+    schedule_topic: str = msgspec.field(name="s")
+    partition: int = msgspec.field(name="p")
+    id: str = msgspec.field(name="i")
+    topic: str = msgspec.field(name="t")
+    deliver_ms: int = msgspec.field(name="d")
+    key: bytes | None = msgspec.field(name="k", default=None)
+    cancellable: bool = msgspec.field(name="c", default=True)
+    version: int = msgspec.field(name="v", default=_VERSION)
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, word: str) -> "Receipt":
+        """Raises ReceiptError for anything that `encode` did not write."""
+        try:
+            padded = word.strip() + "=" * (-len(word.strip()) % 4)
+            receipt = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=cls)
+        except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+            raise ReceiptError(f"'{word[:40]}' is no receipt; pass the word that 'timewheel send' printed") from error
+        if receipt.version != _VERSION:
+            raise ReceiptError(f"the receipt is of version {receipt.version}; this Timewheel reads {_VERSION}")
+        return receipt
+
+    def to_dict(self) -> dict[str, object]:
+        """What commands and the HTTP API show."""
+        shown: dict[str, object] = {
+            "receipt": self.encode(),
+            "id": self.id,
+            "topic": self.topic,
+            "partition": self.partition,
+            "deliver_ms": self.deliver_ms,
+        }
+        if not self.cancellable:
+            shown["cancellable"] = False
+        return shown

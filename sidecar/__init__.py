@@ -1,0 +1,1 @@
+"""Timewheel's daemon: intake → store → dispatch, one loop, exactly once."""

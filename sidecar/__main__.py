@@ -1,0 +1,5 @@
+"""``python -m sidecar``: the same as the ``timewheel`` command."""
+
+from sidecar.cli.main import main
+
+main()

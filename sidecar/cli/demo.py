@@ -1,0 +1,149 @@
+"""``timewheel demo``: a real Kafka, a sidecar, and records coming back on time before your eyes."""
+
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import typer
+from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from connectors.contract import DelayLevels, Header, TopicNames
+from connectors.durations import format_duration
+from connectors.embedded import EmbeddedKafka, EmbeddedKafkaError
+from connectors.embedded.ports import any_free
+from connectors.producer import ScheduledProducer
+from connectors.receipt import Receipt
+from sidecar.errors import TimewheelError
+from sidecar.records import Headers
+
+LEVELS = DelayLevels.parse("1s 3s 5s")
+DESTINATION = "orders"
+RECORDS_PER_LEVEL = 3
+DEADLINE_S = 30.0
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: timewheel demo")(demo)
+
+
+def demo() -> None:
+    """Start a real Kafka and the sidecar, schedule a few records, and watch them arrive on time."""
+    console = Console(highlight=False)
+    try:
+        with tempfile.TemporaryDirectory(prefix="timewheel-demo-") as directory, EmbeddedKafka() as broker:
+            console.print(f"[green]✓[/] Kafka is ready at [bold]{broker.bootstrap_servers}[/]")
+            with _sidecar(broker.bootstrap_servers, Path(directory)) as log_path:
+                console.print("[green]✓[/] the sidecar is ready\n")
+                _show(console, broker.bootstrap_servers, log_path)
+    except EmbeddedKafkaError as error:
+        raise TimewheelError(str(error)) from error
+
+
+@contextmanager
+def _sidecar(bootstrap_servers: str, directory: Path) -> Iterator[Path]:
+    """A sidecar of its own process, as users run it; the path of its log."""
+    log_path = directory / "sidecar.log"
+    http_port = any_free()
+    command = [sys.executable, "-m", "sidecar", "run", "--bootstrap-servers", bootstrap_servers]
+    command += ["--data-dir", str(directory / "data"), "--http-address", f"127.0.0.1:{http_port}"]
+    command += ["--levels", " ".join(map(format_duration, LEVELS.delays_ms)), "--log-format", "json"]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, stdout=log)
+        try:
+            _wait_until_ready(process, http_port, log_path)
+            yield log_path
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], http_port: int, log_path: Path) -> None:
+    for attempt in Retrying(
+        retry=retry_if_exception_type(OSError), wait=wait_fixed(0.05), stop=stop_after_delay(DEADLINE_S), reraise=True
+    ):
+        with attempt:
+            if process.poll() is not None:
+                raise TimewheelError(f"the sidecar ended at once:\n{log_path.read_text()}")
+            urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=1).close()
+
+
+def _show(console: Console, bootstrap_servers: str, log_path: Path) -> None:
+    """Schedule, and print each record as it comes back."""
+    names = TopicNames()
+    dead_letters = names.dead_letter("timewheel")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(DESTINATION, 3, 1)])[DESTINATION].result()
+    producer = ScheduledProducer({"bootstrap.servers": bootstrap_servers}, names=names, levels=LEVELS)
+    console.print("[bold]Scheduling[/]")
+    waiting: dict[str, Receipt] = {}
+    for number in range(1, RECORDS_PER_LEVEL + 1):
+        for level in LEVELS:
+            name = f"order-{level}{number}"
+            receipt = producer.send(DESTINATION, f"{name} is unpaid", level=level, key=name)
+            waiting[receipt.id] = receipt
+            delay = format_duration(LEVELS.delay_ms(level))
+            console.print(f"  {name} → {DESTINATION}, level {level} ({delay}), due at {_clock(receipt.deliver_ms)}")
+    lost = producer.send("no-such-topic", "nobody listens", level=1, key="stray")
+    console.print(f"  stray → no-such-topic, level 1, due at {_clock(lost.deliver_ms)}\n")
+    waiting[lost.id] = lost
+    console.print("[bold]Arriving[/]  (read_committed)")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "demo",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([DESTINATION, dead_letters])
+    lateness_ms: list[int] = []
+    rejected = 0
+    deadline = time.monotonic() + DEADLINE_S
+    while waiting and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is None or message.error() is not None:
+            continue
+        headers = _texts(message)
+        receipt = waiting.pop(headers[Header.UNIQ_KEY])
+        name = (message.key() or b"").decode()
+        if message.topic() == dead_letters:
+            rejected += 1
+            code, why = headers[Header.ERROR_CODE], headers[Header.ERROR_MESSAGE]
+            console.print(f"  [yellow]![/] {name} → {dead_letters}: {code}, {why}")
+        else:
+            arrived_ms = message.timestamp()[1]
+            late_ms = arrived_ms - int(headers[Header.TIMER_OUT_MS])
+            lateness_ms.append(late_ms)
+            console.print(
+                f"  [green]✓[/] {name} → {message.topic()}-{message.partition()}, "
+                f"due {_clock(receipt.deliver_ms)}, arrived {_clock(arrived_ms)}, [bold]{late_ms} ms late[/]"
+            )
+    consumer.close()
+    if waiting:
+        raise TimewheelError(
+            f"{len(waiting)} records have not come back in time; the sidecar's log:\n{log_path.read_text()}"
+        )
+    early = sum(late_ms < 0 for late_ms in lateness_ms)
+    console.print(
+        f"\n{len(lateness_ms)} delivered, once each: {early} early, the latest {max(lateness_ms)} ms late. "
+        f"{rejected} could not be delivered and was put aside with its reason. Nothing was lost."
+    )
+
+
+def _texts(message: Message) -> dict[str, str]:
+    headers: Headers = message.headers() or []  # type: ignore[assignment]
+    return {name: (text or b"").decode() for name, text in headers}
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%H:%M:%S.%f")[:-3]

@@ -1,0 +1,35 @@
+"""``timewheel kafka``: the embedded real Kafka alone."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from connectors.embedded import EmbeddedKafka, EmbeddedKafkaError
+from sidecar.errors import TimewheelError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="kafka", epilog="Example: timewheel kafka --port 9092 --data-dir ./kafka-data")(kafka)
+
+
+def kafka(
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any free one.")] = 9092,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Keep the data here; without it, it is thrown away at the end.")
+    ] = None,
+) -> None:
+    """Run a real Kafka (KRaft, one node) on this machine until Ctrl-C; prints its bootstrap address when ready."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with EmbeddedKafka(port=port, data_dir=data_dir) as broker:
+            typer.echo(broker.bootstrap_servers)
+            while not stop.wait(0.2):
+                if not broker.is_running:
+                    raise TimewheelError(f"Kafka ended by itself; its log: {broker.log_path}\n{broker.log_tail(20)}")
+    except EmbeddedKafkaError as error:
+        raise TimewheelError(str(error)) from error

@@ -1,0 +1,84 @@
+"""Command-line options made from the settings model, so that flags, environment and file share one list."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sidecar.settings import ENV_PREFIX, Settings, load_settings
+
+_SETTINGS_PANEL = "Settings"
+
+
+def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command ``--config`` and a flag per setting; the command gets the resolved `Settings` as ``settings``.
+
+    Args:
+        only: the settings that get a flag; all of them where empty. The others still come from environment and file.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "settings"]
+        flags = [_flag(name) for name in only or Settings.model_fields]
+        config = inspect.Parameter(
+            "config",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                Path | None, typer.Option("--config", help="Settings as a YAML file.", rich_help_panel=_SETTINGS_PANEL)
+            ],
+        )
+
+        @wraps(command)
+        def wrapper(**arguments: Any) -> None:
+            given = {flag.name: arguments.pop(flag.name) for flag in flags}
+            chosen = {name: _value(name, value) for name, value in given.items() if value not in (None, [])}
+            settings = load_settings(chosen, arguments.pop("config"))
+            command(settings=settings, **arguments)
+
+        wrapper.__signature__ = inspect.Signature([*own, config, *flags])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, config, *flags)}
+        return wrapper
+
+    return decorate
+
+
+def _flag(name: str) -> inspect.Parameter:
+    field = Settings.model_fields[name]
+    option = name.replace("_", "-")
+    kind: Any = str | None
+    declaration = f"--{option}"
+    if field.annotation is bool:
+        kind, declaration = bool | None, f"--{option}/--no-{option}"
+    elif name == "kafka":
+        kind = list[str] | None
+    help_text = f"{field.description} [{ENV_PREFIX}{name.upper()}; default: {_shown_default(name)}]"
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[
+            kind, typer.Option(declaration, help=help_text, rich_help_panel=_SETTINGS_PANEL, show_default=False)
+        ],
+    )
+
+
+def _shown_default(name: str) -> str:
+    shown = Settings.model_construct().model_dump(mode="json", include={name})[name]
+    return "none" if shown in (None, "", {}) else str(shown)
+
+
+def _value(name: str, value: Any) -> Any:
+    if name != "kafka":
+        return value
+    options = {}
+    for pair in value:
+        key, separator, option = pair.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"'{pair}' is not key=value", param_hint="--kafka")
+        options[key] = option
+    return options

@@ -1,0 +1,118 @@
+"""The Kafka clients of one session: made together, thrown away together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connectors.kafka import common_config, consumer_config, producer_config, transactional_config
+from sidecar.clock import Clock
+from sidecar.dispatch.transactions import AtLeastOnce, ExactlyOnce, Publishing, collect_failures
+from sidecar.intake.enqueue_get import StartFinder
+from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.settings import Settings
+
+_TIMEOUT_S = 5.0
+_NO_SUCH_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
+@dataclass
+class Clients:
+    """What the loop needs of Kafka."""
+
+    consumer: Consumer
+    publishing: Publishing
+    starts: StartFinder
+    count_partitions: Callable[[str], int]
+    create_topic: Callable[[str], None]
+
+    def close(self) -> None:
+        """Leave, or keep the place in the group (static members), and release everything."""
+        self.publishing.close()
+        self.consumer.close()
+
+
+ClientsFactory = Callable[[Callable[[], bool]], Clients]
+"""Makes clients; the argument tells whether to give up waiting."""
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    return AdminClient(common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-admin"))
+
+
+def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:
+    """Clients for the settings. Blocks until Kafka has settled what an earlier life of this identity left open.
+
+    Raises:
+        ClientsLostError: Kafka refuses this sidecar's transactions.
+        StoppedWaitingError: a stop was asked for meanwhile.
+    """
+    consumer = Consumer(
+        consumer_config(
+            settings.bootstrap_servers,
+            settings.kafka,
+            group_id=settings.group_id,
+            instance_id=settings.identity if settings.membership == "static" else None,
+            session_timeout_ms=settings.session_timeout,
+        )
+    )
+    admin = admin_client(settings)
+
+    def count_partitions(topic: str) -> int:
+        # Describing a topic never makes a broker create it, as a producer's metadata request may. A consumer's would
+        # not either, but it would wait behind that consumer's long poll.
+        try:
+            description = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() in _NO_SUCH_TOPIC:
+                return 0
+            raise
+        return len(description.partitions)
+
+    def create_topic(topic: str) -> None:
+        new = NewTopic(topic, num_partitions=settings.partitions, replication_factor=settings.replication_factor)
+        try:
+            admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    return Clients(
+        consumer,
+        _publishing(settings, consumer, is_stopping),
+        KafkaStartFinder(consumer, admin, clock),
+        count_partitions,
+        create_topic,
+    )
+
+
+def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[], bool]) -> Publishing:
+    failures: list[tuple[str, int, KafkaError]] = []
+    on_delivery = collect_failures(failures)
+    servers, options = settings.bootstrap_servers, settings.kafka
+    if settings.guarantee == "at_least_once":
+        config = producer_config(servers, options, f"{settings.group_id}-producer")
+        producer = Producer({**config, "on_delivery": on_delivery})
+        return AtLeastOnce(
+            producer, lambda offsets: consumer.commit(offsets=offsets, asynchronous=False), failures, is_stopping
+        )
+    producers = [
+        Producer(
+            {
+                **transactional_config(
+                    servers,
+                    options,
+                    transactional_id=f"{settings.group_id}-{settings.identity}-{turn}",
+                    transaction_timeout_ms=settings.transaction_timeout,
+                ),
+                "on_delivery": on_delivery,
+            }
+        )
+        for turn in (0, 1)
+    ]
+    return ExactlyOnce(producers, consumer.consumer_group_metadata, failures, is_stopping)

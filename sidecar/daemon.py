@@ -1,0 +1,154 @@
+"""``timewheel run``: everything around the loop. Start, sessions with Kafka, signals, stop."""
+
+import gc
+import signal
+import threading
+from types import FrameType
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
+
+from sidecar.clients import admin_client, connect
+from sidecar.clock import HighWaterClock, SystemClock
+from sidecar.data_dir import DataDir
+from sidecar.dispatch.transactions import StoppedWaitingError
+from sidecar.errors import ClientsLostError, KafkaUnreachableError, TopicsError
+from sidecar.health import Health
+from sidecar.loop import Loop
+from sidecar.metrics import Metrics
+from sidecar.settings import Settings, unknown_environment
+from sidecar.topics import check_topics, create_topics, reach_kafka
+from sidecar.version import installed_version
+from sidecar.web.app import make_app
+from sidecar.web.server import WebServer
+
+SHORT_SESSION_MS = 10_000
+"""A session lost sooner than this is a failed attempt, and the next one waits longer."""
+
+log = structlog.get_logger("timewheel")
+
+
+class Daemon:
+    """The sidecar from start to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = HighWaterClock(SystemClock())
+        self._health = Health(self._clock)
+        self._metrics = Metrics(installed_version())
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask for a stop; `run` returns after the transaction in hand."""
+        self._health.stopping = True
+        self._stop.set()
+
+    def run(self) -> None:
+        """Run until `stop` is called, or SIGTERM or SIGINT arrives.
+
+        Raises:
+            UsageError, KafkaUnreachableError, TopicsError, DataDirectoryError: see their exit codes.
+        """
+        settings = self._settings
+        _tame_garbage_collection()
+        for name in unknown_environment():
+            log.warning("environment variable names no setting", variable=name)
+        # 1. The directory first: two sidecars on one would share an identity.
+        with DataDir(settings.data_dir):
+            # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
+            app = make_app(self._health, self._metrics, installed_version())
+            with WebServer(app, settings.http_host, settings.http_port) as server:
+                self._handle_signals()
+                log.info(
+                    "starting",
+                    version=installed_version(),
+                    bootstrap_servers=settings.bootstrap_servers,
+                    group_id=settings.group_id,
+                    identity=settings.identity,
+                    http_address=server.address,
+                )
+                # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
+                self._prepare_topics()
+                # 4. Sessions, one after another, until told to stop.
+                self._run_sessions()
+        log.info("stopped")
+
+    def _prepare_topics(self) -> None:
+        admin = admin_client(self._settings)
+        reach_kafka(admin, self._settings.bootstrap_servers)
+        if self._settings.create_topics and (created := create_topics(admin, self._settings)):
+            log.info("topics created", topics=created)
+        findings = check_topics(admin, self._settings)
+        for finding in findings:
+            log.warning(
+                "topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy
+            )
+        if fatal := [finding for finding in findings if finding.fatal]:
+            raise TopicsError("\n".join(f"{finding.topic} {finding.problem}; {finding.remedy}" for finding in fatal))
+
+    def _run_sessions(self) -> None:
+        """Make clients and loop; when they are lost, make new ones and read the committed progress again."""
+
+        def tell(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            log.warning("no session with kafka, trying again", reason=str(error), attempt=state.attempt_number)
+
+        def wait(delay_s: float) -> None:
+            self._health.turned()
+            self._stop.wait(delay_s)
+
+        while not self._stop.is_set():
+            for attempt in Retrying(
+                retry=retry_if_exception_type((ClientsLostError, KafkaUnreachableError)),
+                wait=wait_exponential(multiplier=0.05, max=5),
+                sleep=wait,
+                before_sleep=tell,
+                reraise=True,
+            ):
+                with attempt:
+                    if not self._stop.is_set():
+                        self._run_session()
+
+    def _run_session(self) -> None:
+        """One set of clients, from the first to the last turn.
+
+        Raises:
+            ClientsLostError: they were lost at once; after a longer session the loss is logged, and the next may begin.
+        """
+        began_ms = self._clock.monotonic_ms()
+        try:
+            clients = connect(self._settings, self._clock, self._is_stopping)
+            try:
+                Loop(self._settings, clients, self._clock, self._health, self._metrics).run(self._stop.is_set)
+            finally:
+                clients.close()
+        except StoppedWaitingError as error:
+            log.warning("stopped while kafka does not answer; the next start settles it", reason=str(error))
+        except ClientsLostError as error:
+            self._metrics.client_restarts.inc()
+            self._health.broker_is_silent(str(error))
+            if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:
+                raise
+            log.warning("kafka clients lost, making new ones", reason=str(error))
+
+    def _is_stopping(self) -> bool:
+        """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""
+        self._health.turned()
+        return self._stop.is_set()
+
+    def _handle_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def on_signal(number: int, _frame: FrameType | None) -> None:
+            log.info("stopping", signal=signal.Signals(number).name)
+            self.stop()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+
+
+def _tame_garbage_collection() -> None:
+    """Collect cycles seldom: waiting records are many containers without any, and looking at them costs 3 µs each."""
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)

@@ -1,0 +1,112 @@
+"""Whether a destination can be delivered to, judged when a record is due.
+
+Metadata is asked for through a client that never makes the broker create a topic. A topic that exists is believed for a
+while; one that does not is asked for again with every batch, because it may have been created meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition  # noqa: F401
+
+from connectors.contract import ErrorCode, TopicKind, TopicNames
+from sidecar.clock import Clock
+from sidecar.records import Rejection
+
+KNOWN_FOR_MS = 10_000
+UNKNOWN_FOR_MS = 100
+
+
+class DestinationPolicy(Protocol):
+    """The settings that govern destinations."""
+
+    create_destinations: bool
+
+    def is_topic_allowed(self, topic: str) -> bool: ...
+
+    def is_group_allowed(self, group: str) -> bool: ...
+
+
+class Destinations:
+    """Verdicts on destination topics: a partition count, or a rejection.
+
+    Args:
+        count_partitions: asks Kafka; 0 when there is no such topic. Raises KafkaException when Kafka does not answer.
+        create_topic: creates a topic; used only where the policy says so.
+    """
+
+    def __init__(
+        self,
+        names: TopicNames,
+        policy: DestinationPolicy,
+        clock: Clock,
+        count_partitions: Callable[[str], int],
+        create_topic: Callable[[str], None],
+    ) -> None:
+        self._names = names
+        self._policy = policy
+        self._clock = clock
+        self._count_partitions = count_partitions
+        self._create_topic = create_topic
+        self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
+
+    def judge(self, topic: str) -> int | Rejection:
+        """How many partitions the topic has, or why nothing can be delivered to it.
+
+        Raises:
+            KafkaException: Kafka does not answer; no verdict.
+        """
+        now_ms = self._clock.monotonic_ms()
+        known = self._verdicts.get(topic)
+        if known is not None and now_ms < known[0]:
+            return known[1]
+        verdict = self._forbidden(topic) or self._find(topic)
+        expires_ms = now_ms + (KNOWN_FOR_MS if isinstance(verdict, int) else UNKNOWN_FOR_MS)
+        if len(self._verdicts) >= 10_000:
+            self._verdicts.clear()
+        self._verdicts[topic] = (expires_ms, verdict)
+        return verdict
+
+    def forget(self) -> None:
+        """Ask Kafka again for everything: a delivery failed in a way that fresh metadata may explain."""
+        self._verdicts.clear()
+
+    def _find(self, topic: str) -> int | Rejection:
+        partitions = self._count_partitions(topic)
+        if partitions == 0 and self._policy.create_destinations:
+            self._create_topic(topic)
+            partitions = self._count_partitions(topic)
+        if partitions == 0:
+            return Rejection(
+                ErrorCode.UNKNOWN_DESTINATION,
+                f"there is no topic '{topic}'; create it, or let the sidecar do it with create_destinations",
+            )
+        return partitions
+
+    def _forbidden(self, topic: str) -> Rejection | None:
+        kind = self._names.kind(topic)
+        if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):
+            group = self._names.group_of(topic) or ""
+            if not self._policy.is_group_allowed(group):
+                return Rejection(
+                    ErrorCode.DESTINATION_NOT_ALLOWED, f"group '{group}' is not among allowed_groups of this sidecar"
+                )
+        elif kind is not TopicKind.OTHER:
+            return Rejection(
+                ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
+            )
+        elif topic.startswith("__"):
+            return Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is one of Kafka's internal topics")
+        elif not self._policy.is_topic_allowed(topic):
+            return Rejection(
+                ErrorCode.DESTINATION_NOT_ALLOWED,
+                f"'{topic}' is not among allowed_topics of this sidecar, or is among denied_topics",
+            )
+        return None
+
+
+def unknown_partition(topic: str, partition: int, partitions: int) -> Rejection:
+    return Rejection(
+        ErrorCode.UNKNOWN_DESTINATION,
+        f"REAL_QID is {partition}, but '{topic}' has {partitions} partitions (0 to {partitions - 1})",
+    )

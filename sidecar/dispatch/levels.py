@@ -1,0 +1,267 @@
+"""One partition of a delay level: records held in Kafka until they are due, in order.
+
+A constant delay makes offset order due order, so the whole durable state is the committed offset, which is that of the
+first record not yet published. The head of the partition waits here, in a bounded read-ahead; when that is full the
+partition is paused, and nothing is stored locally.
+
+One thing goes ahead of the order: a record that no setting and no time can make deliverable (no ``REAL_TOPIC``, an
+illegal name) is rejected when it is read, not after its delay. The commit's metadata says up to which offset that has
+been done, so that a restart does not reject the same record again.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+from confluent_kafka import Message
+
+from connectors.contract import ErrorCode, Header
+from sidecar.dispatch.dead_letters import dead_letter
+from sidecar.intake.parse import PARSER_VERSION, Parser
+from sidecar.records import Headers, Outgoing, Rejection
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
+
+_RECORD_OVERHEAD_BYTES = 500
+"""What a waiting record takes besides its value, about: key, headers, and Python's own."""
+
+_UNREADABLE = Rejection(
+    ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
+)
+
+
+class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"rejected_below": "r", "parser": "p"}):
+    """What a level partition commits beside its offset."""
+
+    rejected_below: int = 0
+    """Undeliverable records below this offset have been sent to the dead letters."""
+    parser: int = PARSER_VERSION
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, metadata: str | None) -> "LevelProgress":
+        """Progress from a commit's metadata; anything else's metadata reads as none."""
+        try:
+            progress = msgspec.json.decode(metadata or "{}", type=cls)
+        except msgspec.MsgspecError:
+            return cls()
+        return progress if progress.parser == PARSER_VERSION else cls()
+
+
+class Chunk:
+    """Neighbouring records of one partition, as they were read; a due chunk goes out whole.
+
+    Args:
+        size_bytes: of all the records together, about.
+    """
+
+    __slots__ = ("due_ms_max", "records", "size_bytes")
+
+    def __init__(self, records: list[Outgoing], size_bytes: int) -> None:
+        self.records = records
+        self.size_bytes = size_bytes
+        self.due_ms_max = max(record[5] for record in records)
+
+    def split(self, now_ms: int, max_records: int, max_bytes: int) -> "tuple[Chunk | None, Chunk | None]":
+        """What may go out now, and the rest."""
+        records = self.records
+        if self.due_ms_max <= now_ms and len(records) <= max_records and self.size_bytes <= max_bytes:
+            return self, None
+        count = size_bytes = 0
+        for record in records:
+            if count == max_records or record[5] > now_ms or (count and size_bytes >= max_bytes):
+                break
+            size_bytes += len(record[3] or b"") + _RECORD_OVERHEAD_BYTES
+            count += 1
+        if count == 0:
+            return None, self
+        head = Chunk(records[:count], size_bytes)
+        return head, Chunk(records[count:], self.size_bytes - size_bytes) if count < len(records) else None
+
+
+class LevelPartition:
+    """The waiting head of one level partition.
+
+    Args:
+        start_offset: the committed offset, where reading begins.
+        progress: what was committed beside it.
+        max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        delay_ms: int,
+        *,
+        start_offset: int,
+        progress: LevelProgress,
+        parser: Parser,
+        dead_letter_topic: str,
+        max_clock_skew_ms: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.delay_ms = delay_ms
+        self.position = start_offset
+        """The next offset to be read."""
+        self._committed = start_offset
+        self._rejected_below = progress.rejected_below
+        self._parse = parser.parse
+        self._dead_letter_topic = dead_letter_topic
+        self._max_clock_skew_ms = max_clock_skew_ms
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._waiting: deque[Chunk] = deque()
+        self._waiting_records = 0
+        self._waiting_bytes = 0
+        self._rejected: list[Outgoing] = []
+        self._taken: list[Chunk] = []
+        self._taken_rejected: list[Outgoing] = []
+        self._id_prefix = f"{topic}-{partition}-".encode()
+
+    # --- intake -------------------------------------------------------------------------------------------------------
+
+    def offer(self, messages: Sequence[Message], now_ms: int) -> None:
+        """Append records in offset order; the first seen time of all of them is ``now_ms``."""
+        parse, delay_ms, id_prefix = self._parse, self.delay_ms, self._id_prefix
+        latest_due_ms = now_ms + delay_ms + self._max_clock_skew_ms
+        records: list[Outgoing] = []
+        size_bytes = 0
+        last_due_ms = -1
+        due_header: tuple[str, bytes | None] = ("", None)
+        for message in messages:
+            offset: int = message.offset()  # type: ignore[assignment]
+            if offset < self.position:
+                continue
+            try:
+                headers: Headers = message.headers() or []  # type: ignore[assignment]
+            except UnicodeDecodeError:
+                self._reject(message, offset, [], _UNREADABLE, now_ms)
+                continue
+            parsed = parse(headers)
+            if isinstance(parsed, Rejection):
+                self._reject(message, offset, headers, parsed, now_ms)
+                continue
+            topic, partition, carried, uniq_key = parsed
+            due_ms = message.timestamp()[1] + delay_ms
+            if due_ms > latest_due_ms:
+                due_ms = latest_due_ms
+            if due_ms != last_due_ms:  # one append of the broker's gives all its records one time
+                last_due_ms, due_header = due_ms, (_TIMER_OUT_MS, b"%d" % due_ms)
+            if uniq_key is None:
+                carried.append((_UNIQ_KEY, b"%b%d" % (id_prefix, offset)))
+            carried.append(due_header)
+            value = message.value()
+            if value is not None:
+                size_bytes += len(value)
+            records.append((topic, partition, message.key(), value, carried, due_ms, offset, headers))
+        self.position = max(self.position, (messages[-1].offset() or 0) + 1)
+        if records:
+            chunk = Chunk(records, size_bytes + _RECORD_OVERHEAD_BYTES * len(records))
+            self._waiting.append(chunk)
+            self._count(chunk, 1)
+
+    def reached_end(self, offset: int) -> None:
+        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
+        self.position = max(self.position, offset)
+
+    def _reject(self, message: Message, offset: int, headers: Headers, rejection: Rejection, now_ms: int) -> None:
+        if offset < self._rejected_below:
+            return
+        self._rejected_below = offset + 1
+        self._rejected.append(
+            dead_letter(
+                self._dead_letter_topic,
+                rejection,
+                source_topic=self.topic,
+                source_partition=self.partition,
+                offset=offset,
+                key=message.key(),
+                value=message.value(),
+                headers=headers,
+                due_ms=now_ms,
+            )
+        )
+
+    # --- dispatch -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the head is due; None while nothing waits."""
+        if self._rejected:
+            return 0
+        return self._waiting[0].records[0][5] if self._waiting else None
+
+    @property
+    def is_full(self) -> bool:
+        return self._waiting_records >= self._max_records or self._waiting_bytes >= self._max_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a paused partition should be read again: half of the read-ahead is free."""
+        return 2 * self._waiting_records <= self._max_records and 2 * self._waiting_bytes <= self._max_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Records in the read-ahead."""
+        return self._waiting_records
+
+    def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
+        """The rejected and the due records, oldest first, for one transaction; `confirm` or `put_back` must follow."""
+        self._taken_rejected, self._rejected = self._rejected[:max_records], self._rejected[max_records:]
+        taken = list(self._taken_rejected)
+        room_bytes = max_bytes
+        while self._waiting and len(taken) < max_records and room_bytes > 0:
+            chunk = self._waiting.popleft()
+            head, tail = chunk.split(now_ms, max_records - len(taken), room_bytes)
+            if tail is not None:
+                self._waiting.appendleft(tail)
+            if head is None:
+                break
+            self._count(head, -1)
+            self._taken.append(head)
+            taken += head.records
+            room_bytes -= head.size_bytes
+        return taken
+
+    def _count(self, chunk: "Chunk", sign: int) -> None:
+        self._waiting_records += sign * len(chunk.records)
+        self._waiting_bytes += sign * chunk.size_bytes
+
+    @property
+    def progress(self) -> tuple[int, str]:
+        """Offset and metadata to commit with what has been taken."""
+        offset = self._done_below
+        rejected_below = self._rejected[0][6] if self._rejected else self._rejected_below
+        return offset, LevelProgress(rejected_below if rejected_below > offset else 0).encode()
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the committed offset lags behind what is known to be done."""
+        return self._done_below > self._committed
+
+    @property
+    def _done_below(self) -> int:
+        """The first offset that is not published."""
+        return self._waiting[0].records[0][6] if self._waiting else self.position
+
+    def confirm(self) -> None:
+        """What was taken is published and the progress committed."""
+        self._committed = self._done_below
+        self._taken = []
+        self._taken_rejected = []
+
+    def put_back(self) -> None:
+        """The transaction was aborted: what was taken waits again, in its place."""
+        for chunk in reversed(self._taken):
+            self._waiting.appendleft(chunk)
+            self._count(chunk, 1)
+        self._rejected = self._taken_rejected + self._rejected
+        self._taken = []
+        self._taken_rejected = []

@@ -1,0 +1,225 @@
+"""How a batch of records and the progress that goes with it become final: all of it, or nothing.
+
+`ExactlyOnce` is two transactional producers in turn. A transaction begun right after a commit on the same producer
+meets CONCURRENT_TRANSACTIONS while the markers of the one before are being written; begun on the other, it does not.
+The second begins only after the first's commit has been answered.
+
+`AtLeastOnce` is for clusters without transactions: first the records, then the progress.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from sidecar.errors import ClientsLostError
+
+CALL_TIMEOUT_S = 1.0
+"""How long one call waits before it is repeated; between two, a stop is noticed."""
+
+Produce = Callable[..., object]
+
+log = structlog.get_logger("timewheel.dispatch")
+
+REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""Errors of a record or its destination that repeating does not mend."""
+
+
+class TransactionAbortedError(Exception):
+    """The transaction was aborted: nothing of it is visible, and its records may be tried again.
+
+    Attributes:
+        refusals: what Kafka said of single records, by topic and partition; innocents in the same batch are included.
+    """
+
+    def __init__(self, error: KafkaError, refusals: Sequence[tuple[str, int, KafkaError]] = ()) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.refusals = list(refusals)
+
+
+class StoppedWaitingError(Exception):
+    """A stop was asked for while Kafka did not answer; the outcome is settled at the next start."""
+
+
+class Publishing(Protocol):
+    """One batch at a time: ``begin``, any number of ``produce``, then ``commit`` or ``abort``."""
+
+    def begin(self) -> None: ...
+
+    produce: Produce
+    """``produce(topic, value, key, partition, headers=headers)``, the client's own: the hot path has no wrapper."""
+
+    def make_room(self) -> None: ...
+
+    def commit(self, offsets: list[TopicPartition]) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ExactlyOnce:
+    """Records and progress in one Kafka transaction.
+
+    Args:
+        producers: two transactional producers, not yet initialised.
+        group_metadata: the consumer's, asked for at each commit, so that a stale generation is refused.
+        is_stopping: whether to give up waiting for a broker that does not answer.
+
+    Every method raises ClientsLostError when the producers are of no more use.
+    """
+
+    def __init__(
+        self,
+        producers: Sequence[Producer],
+        group_metadata: Callable[[], Any],
+        failures: list[tuple[str, int, KafkaError]],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._producers = producers
+        self._group_metadata = group_metadata
+        self._failures = failures
+        self._is_stopping = is_stopping
+        self._turn = 0
+        self._producer = producers[0]
+        self.produce: Produce = self._producer.produce
+        for producer in producers:
+            self._until_answered(producer.init_transactions, "init_transactions")
+
+    def begin(self) -> None:
+        self._producer = self._producers[self._turn % len(self._producers)]
+        self.produce = self._producer.produce
+        self._failures.clear()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise ClientsLostError(f"begin_transaction: {error}") from error
+
+    def make_room(self) -> None:
+        """The producer's queue is full: let it send."""
+        self._producer.poll(0.05)
+
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        """Make the records and the offsets final.
+
+        Raises:
+            TransactionAbortedError: nothing became visible.
+        """
+        metadata = self._group_metadata()
+        # 1. The progress joins the transaction, under the consumer's generation: an owner of yesterday is refused here.
+        self._until_answered(
+            lambda timeout_s: self._producer.send_offsets_to_transaction(offsets, metadata, timeout_s), "send_offsets"
+        )
+        # 2. The commit. A time-out is not an abort: the same call is repeated on the same producer until it answers.
+        self._until_answered(self._producer.commit_transaction, "commit_transaction")
+        # 3. Only now may the other producer begin.
+        self._turn += 1
+
+    def abort(self) -> None:
+        """Make sure that nothing of the open transaction becomes visible."""
+        try:
+            self._until_answered(self._producer.abort_transaction, "abort_transaction")
+        except TransactionAbortedError as error:
+            raise ClientsLostError(f"abort_transaction: {error}") from error
+        self._turn += 1
+
+    def close(self) -> None:
+        """Release the producers without waiting; an open transaction ends at the next start or by its time-out."""
+        for producer in self._producers:
+            producer.purge()
+            producer.poll(0)
+
+    def _until_answered(self, call: Callable[[float], object], name: str) -> None:
+        while True:
+            try:
+                call(CALL_TIMEOUT_S)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.fatal():
+                    raise ClientsLostError(f"{name}: {error}") from exception
+                if error.txn_requires_abort():
+                    raise TransactionAbortedError(error, self._failures) from exception
+                if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
+                    raise ClientsLostError(f"{name}: {error}") from exception
+                if self._is_stopping():
+                    raise StoppedWaitingError(f"{name}: {error}") from exception
+                log.info("kafka does not answer yet", call=name, error=str(error))
+            else:
+                return
+
+
+class AtLeastOnce:
+    """Records first, then the progress: a crash between the two sends again."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        commit_offsets: Callable[[list[TopicPartition]], object],
+        failures: list[tuple[str, int, KafkaError]],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._producer = producer
+        self._commit_offsets = commit_offsets
+        self._failures = failures
+        self._is_stopping = is_stopping
+        self.produce: Produce = producer.produce
+
+    def begin(self) -> None:
+        self._failures.clear()
+
+    def make_room(self) -> None:
+        self._producer.poll(0.05)
+
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        while self._producer.flush(CALL_TIMEOUT_S):
+            if self._is_stopping():
+                raise StoppedWaitingError("flush: kafka does not answer")
+        if self._failures:
+            raise TransactionAbortedError(self._failures[0][2], self._failures)
+        while True:
+            try:
+                self._commit_offsets(offsets)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if not error.retriable():
+                    raise TransactionAbortedError(error) from exception
+                if self._is_stopping():
+                    raise StoppedWaitingError(f"commit: {error}") from exception
+            else:
+                return
+
+    def abort(self) -> None:
+        """Nothing can be taken back; what was refused will be tried again."""
+        self._producer.flush(CALL_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.poll(0)
+
+
+def collect_failures(failures: list[tuple[str, int, KafkaError]]) -> Callable[[KafkaError | None, Message], None]:
+    """A delivery callback that keeps what failed."""
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append((message.topic() or "", message.partition() or 0, error))
+
+    return on_delivery

@@ -1,0 +1,33 @@
+"""The errors that end a command, each with the exit code that scripts rely on."""
+
+
+class TimewheelError(Exception):
+    """A failure with a sentence for the operator."""
+
+    exit_code = 1
+
+
+class UsageError(TimewheelError):
+    """The command line or a setting cannot be used."""
+
+    exit_code = 2
+
+
+class KafkaUnreachableError(TimewheelError):
+    """Kafka did not answer."""
+
+    exit_code = 3
+
+
+class DataDirectoryError(TimewheelError):
+    """The data directory, or the identity that goes with it, is in use or cannot be read."""
+
+    exit_code = 4
+
+
+class TopicsError(TimewheelError):
+    """The schedule topics are missing or not fit for their use."""
+
+
+class ClientsLostError(TimewheelError):
+    """The clients are of no more use: drop all state and start over from the progress committed in Kafka."""

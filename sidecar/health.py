@@ -1,0 +1,58 @@
+"""What the sidecar knows of its own state, written by the loop and read by the web threads."""
+
+from dataclasses import dataclass, field
+
+from sidecar.clock import Clock
+
+LOOP_STUCK_AFTER_MS = 30_000
+"""A loop that has not turned for this long is not alive."""
+
+BROKER_AWAY_GRACE_MS = 60_000
+"""A broker that does not answer for less than this leaves the sidecar ready."""
+
+
+@dataclass
+class Health:
+    """Single assignments only, so that readers need no lock."""
+
+    clock: Clock
+    turned_ms: float = 0.0
+    assigned: bool = False
+    stopping: bool = False
+    stopped: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> why it waits for an operator."""
+    broker_silent_since_ms: float | None = None
+    broker_error: str = ""
+
+    def __post_init__(self) -> None:
+        self.turned_ms = self.clock.monotonic_ms()
+
+    def turned(self) -> None:
+        """The loop is turning."""
+        self.turned_ms = self.clock.monotonic_ms()
+
+    def broker_answers(self) -> None:
+        self.broker_silent_since_ms = None
+
+    def broker_is_silent(self, error: str) -> None:
+        if self.broker_silent_since_ms is None:
+            self.broker_silent_since_ms = self.clock.monotonic_ms()
+        self.broker_error = error
+
+    def is_alive(self) -> bool:
+        return self.clock.monotonic_ms() - self.turned_ms < LOOP_STUCK_AFTER_MS
+
+    def unready_reasons(self) -> list[str]:
+        """Why traffic should not count on this sidecar; empty when it should."""
+        reasons = []
+        if self.stopping:
+            reasons.append("stopping")
+        if not self.assigned:
+            reasons.append(self.broker_error or "starting: no partitions assigned yet")
+        since_ms = self.broker_silent_since_ms
+        if self.assigned and since_ms is not None:
+            silent_ms = self.clock.monotonic_ms() - since_ms
+            if silent_ms > BROKER_AWAY_GRACE_MS:
+                reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self.broker_error}")
+        reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
+        return reasons

@@ -1,0 +1,250 @@
+"""RIP-43's EnqueueGet: the consumer, its assignment, and the batches it hands to the sources.
+
+Every assignment, revocation or loss raises ``epoch``; what belongs to an older epoch is never used again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sidecar.clock import Clock
+from sidecar.errors import ClientsLostError, DataDirectoryError
+from sidecar.health import Health
+from sidecar.intake.progress import Start, Stop
+from sidecar.metrics import Metrics
+from sidecar.source import Source
+
+log = structlog.get_logger("timewheel.intake")
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+SourceFactory = Callable[[str, int, Start], Source]
+
+_RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
+_LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
+
+
+class StartFinder(Protocol):
+    """Finds where reading begins."""
+
+    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
+        """A verdict per partition. Blocks until Kafka answers."""
+
+
+class Run(NamedTuple):
+    """Neighbouring records of one partition, or the news that its end was reached."""
+
+    place: Place
+    messages: list[Message]
+    end_offset: int | None = None
+
+
+class EnqueueGet:
+    """Reads schedule topics as a member of the sidecar's consumer group.
+
+    Args:
+        make_source: builds the source of an assigned partition.
+        before_revoke: settles the transaction in hand; called while the partitions are still ours.
+        queue_of: a schedule topic's queue, the metrics' label.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        topics: Sequence[str],
+        starts: StartFinder,
+        make_source: SourceFactory,
+        before_revoke: Callable[[], None],
+        *,
+        clock: Clock,
+        health: Health,
+        metrics: Metrics,
+        batch_records: int,
+        queue_of: Callable[[str], str],
+    ) -> None:
+        self.sources: dict[Place, Source] = {}
+        self.epoch = 0
+        self._consumer = consumer
+        self._starts = starts
+        self._make_source = make_source
+        self._before_revoke = before_revoke
+        self._clock = clock
+        self._health = health
+        self._metrics = metrics
+        self._batch_records = batch_records
+        self._queue_of = queue_of
+        self._paused: set[Place] = set()
+        self._assigned_in_call: set[Place] = set()
+        self._failure: Exception | None = None
+        consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def read(self, timeout_s: float) -> int:
+        """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
+
+        Raises:
+            ClientsLostError: the consumer is of no more use.
+            DataDirectoryError: another process runs under this identity.
+        """
+        self._resume()
+        self._assigned_in_call.clear()
+        try:
+            messages = self._consumer.consume(self._batch_records, 0)
+            if not messages and timeout_s > 0:
+                first = self._consumer.poll(timeout_s)
+                messages = [] if first is None else [first, *self._consumer.consume(self._batch_records, 0)]
+        except KafkaException as error:
+            raise ClientsLostError(f"consumer: {error}") from error
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return self._hand_over(messages) if messages else 0
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, messages: list[Message]) -> int:
+        now_ms = self._clock.now_ms()
+        count = 0
+        for place, run, end_offset in self._runs(messages):
+            source = self.sources.get(place)
+            if source is None:
+                continue
+            if place in self._assigned_in_call:
+                self._reread(place, source.position)
+            elif end_offset is not None:
+                source.reached_end(end_offset)
+            else:
+                source.offer(run, now_ms)
+                count += len(run)
+                self._metrics.ingested.labels(self._queue_of(place[0])).inc(len(run))
+                if source.is_full and place not in self._paused:
+                    self._consumer.pause([TopicPartition(*place)])
+                    self._paused.add(place)
+        if count:
+            self._health.broker_answers()
+        return count
+
+    def _runs(self, messages: list[Message]) -> list[Run]:
+        runs: list[Run] = []
+        topic: str | None = None
+        partition: int | None = None
+        append: Callable[[Message], None]
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                topic = None
+                if error.code() == KafkaError._PARTITION_EOF:
+                    runs.append(Run((message.topic() or "", message.partition() or 0), [], message.offset()))
+                else:
+                    self._on_error(message, error)
+                continue
+            if message.partition() != partition or message.topic() != topic:
+                topic, partition = message.topic(), message.partition()
+                run = Run((topic or "", partition or 0), [])
+                runs.append(run)
+                append = run.messages.append
+            append(message)
+        return runs
+
+    def _on_error(self, message: Message, error: KafkaError) -> None:
+        code = error.code()
+        if code == KafkaError.FENCED_INSTANCE_ID:
+            raise DataDirectoryError(
+                "another process has taken this sidecar's identity (group.instance.id); "
+                "give each sidecar a data_dir or an instance_id of its own"
+            )
+        if code in _RANGE_ERRORS and message.topic():
+            self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
+        elif error.fatal() or code in _LOST_ERRORS:
+            raise ClientsLostError(f"consumer: {error}")
+        else:
+            self._health.broker_is_silent(error.str())
+            log.warning("kafka reports an error", topic=message.topic(), error=str(error))
+
+    def _reread(self, place: Place, offset: int) -> None:
+        """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
+        self._consumer.incremental_unassign([TopicPartition(*place)])
+        self._consumer.incremental_assign([TopicPartition(*place, offset)])
+
+    def _resume(self) -> None:
+        for place in [place for place in self._paused if self.sources[place].has_room]:
+            self._consumer.resume([TopicPartition(*place)])
+            self._paused.discard(place)
+
+    # --- assignment ---------------------------------------------------------------------------------------------------
+    # librdkafka calls these from within consume() and poll(). An exception would be lost there: it is kept, and raised
+    # by read().
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.epoch += 1
+        places = [(partition.topic, partition.partition) for partition in partitions]
+        try:
+            found = self._starts.find(places)
+            assigned = []
+            for place, start in found.items():
+                if isinstance(start, Stop):
+                    self._stop(place, start.reason)
+                    continue
+                self.sources[place] = self._make_source(*place, start)
+                assigned.append(TopicPartition(*place, start.offset))
+            consumer.incremental_assign(assigned)
+        except Exception as error:  # noqa: BLE001
+            self._failure = error
+            return
+        self._assigned_in_call |= set(places)
+        self._health.assigned = True
+        self._tell_assignment()
+        log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = [(partition.topic, partition.partition) for partition in partitions]
+        try:
+            self._before_revoke()
+            consumer.incremental_unassign([TopicPartition(*place) for place in places if place in self.sources])
+            self._drop(places)
+        except Exception as error:  # noqa: BLE001
+            self._failure = error
+            return
+        log.info("partitions revoked", partitions=_names(places), epoch=self.epoch)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = [(partition.topic, partition.partition) for partition in partitions]
+        self._drop(places)
+        self._failure = ClientsLostError("the group has given this sidecar's partitions away (session timeout)")
+        log.warning("partitions lost", partitions=_names(places), epoch=self.epoch)
+
+    def _drop(self, places: Sequence[Place]) -> None:
+        self.epoch += 1
+        for place in places:
+            self.sources.pop(place, None)
+            self._paused.discard(place)
+            self._health.stopped.pop(_name(place), None)
+        self._tell_assignment()
+
+    def _stop(self, place: Place, reason: str) -> None:
+        """Read no further in this partition until an operator has chosen."""
+        if self.sources.pop(place, None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(*place)])
+            self._paused.discard(place)
+        self._health.stopped[_name(place)] = reason
+        self._tell_assignment()
+        log.error(
+            "partition stopped",
+            partition=_name(place),
+            reason=reason,
+            operator_action="stop the sidecar and choose with 'timewheel progress set', then start it again",
+        )
+
+    def _tell_assignment(self) -> None:
+        self._metrics.assigned_partitions.set(len(self.sources))
+        self._metrics.stopped_partitions.set(len(self._health.stopped))
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"
+
+
+def _names(places: Sequence[Place]) -> list[str]:
+    return sorted(map(_name, places))

@@ -1,0 +1,130 @@
+"""Kafka record headers -> where a scheduled record goes and what it carries, or why it is rejected.
+
+Parsing looks at the record alone, never at the clock, at metadata or at a setting, so that reading a record again gives
+the same answer. Change the rules here only together with `PARSER_VERSION`: progress is committed with it.
+"""
+
+from typing import NamedTuple
+
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Header, TopicNames, is_legal_topic_name
+from sidecar.records import BY_KEY, Headers, Rejection
+
+PARSER_VERSION = 1
+
+_MAX_PARTITION = 2**31 - 1
+_TOPIC_CACHE_ENTRIES = 10_000
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_REAL_QID = str(Header.REAL_QID)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_CANCELS = (str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY))
+
+_NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, *_CANCELS}
+"""Names that parsing looks at; all but UNIQ_KEY are taken off the record."""
+
+
+class Parsed(NamedTuple):
+    """A scheduled record's headers, told apart."""
+
+    topic: str
+    partition: int
+    """The destination's, or BY_KEY."""
+    carried: Headers
+    """What the delivered record keeps, in order; a list of its own, to be added to."""
+    uniq_key: bytes | None
+    """The record's own id; None where it has none."""
+
+
+class Parser:
+    """Parses headers, remembering the destinations it has seen."""
+
+    def __init__(self, names: TopicNames) -> None:
+        self._names = names
+        self._topics: dict[bytes | None, str] = {}
+
+    def parse(self, headers: Headers) -> tuple[str, int, Headers, bytes | None] | Rejection:
+        """The parts of `Parsed` as a plain tuple (made for every record), or why the record is rejected.
+
+        Of an instruction that comes twice the last one counts; of a repeated ``UNIQ_KEY`` the last one stays.
+        """
+        carried: Headers = []
+        real_topic: bytes | None = None
+        uniq_key: bytes | None = None
+        control: dict[str, bytes | None] | None = None
+        ids = 0
+        for header in headers:
+            name = header[0]
+            if name not in _NOTED:
+                carried.append(header)
+            elif name == _REAL_TOPIC:
+                real_topic = header[1]
+            elif name == _UNIQ_KEY:
+                uniq_key = header[1]
+                ids += 1
+                carried.append(header)
+            else:
+                control = control or {}
+                control[name] = header[1]
+        if ids and (ids > 1 or not uniq_key):
+            carried = [header for header in carried if header[0] != _UNIQ_KEY]
+            if uniq_key:
+                carried.append((_UNIQ_KEY, uniq_key))
+        partition = BY_KEY
+        if control is not None:
+            judged = self._judge(control)
+            if isinstance(judged, Rejection):
+                return judged
+            partition = judged
+        topic = self._topics.get(real_topic)
+        if topic is None:
+            read = self._read_topic(real_topic)
+            if isinstance(read, Rejection):
+                return read
+            if len(self._topics) >= _TOPIC_CACHE_ENTRIES:
+                self._topics.clear()
+            self._topics[real_topic] = topic = read
+        return topic, partition, carried, uniq_key or None
+
+    def _judge(self, control: dict[str, bytes | None]) -> int | Rejection:
+        """The partition that the instructions name, or what is wrong with them."""
+        for name in _CANCELS:
+            if name in control:
+                return Rejection(
+                    ErrorCode.NOT_CANCELLABLE,
+                    f"{name} stands on a level topic, whose records cannot be cancelled or replaced one by one; "
+                    "schedule on the wheel topic for that",
+                )
+        if _REAL_QID not in control:
+            return BY_KEY
+        qid = control[_REAL_QID]
+        if qid is None or not qid.isdigit() or len(qid) > 10 or int(qid) > _MAX_PARTITION:
+            return Rejection(
+                ErrorCode.ILLEGAL_REAL_QID,
+                f"REAL_QID is {show(qid)}, which is no partition number; leave it out and the key decides",
+            )
+        return int(qid)
+
+    def _read_topic(self, raw: bytes | None) -> str | Rejection:
+        if not raw:
+            return Rejection(
+                ErrorCode.MISSING_REAL_TOPIC, "the record has no REAL_TOPIC header; it names the topic to deliver to"
+            )
+        try:
+            topic = self._names.physical(raw.decode())
+        except UnicodeDecodeError:
+            return Rejection(ErrorCode.ILLEGAL_REAL_TOPIC, f"REAL_TOPIC is {show(raw)}, which is not UTF-8 text")
+        if not is_legal_topic_name(topic):
+            return Rejection(
+                ErrorCode.ILLEGAL_REAL_TOPIC,
+                f"REAL_TOPIC is {show(raw)}, which Kafka never accepts as a topic name "
+                "(at most 249 letters, digits, '.', '_' and '-')",
+            )
+        return topic
+
+
+def show(value: bytes | None, limit: int = 100) -> str:
+    """A header's value for an error message: printable, and short."""
+    if value is None:
+        return "null"
+    text = repr(value[:limit].decode(errors="backslashreplace"))
+    return f"{text}…" if len(value) > limit else text

@@ -1,0 +1,73 @@
+"""Where reading a partition begins: at the committed progress, and nowhere else by itself.
+
+Progress that is missing or out of range is not an empty log. A guess would lose records or send them twice, so such a
+partition stops with a reason, and an operator chooses (``timewheel progress``). The one exception is a partition whose
+progress cannot have been forgotten, because nothing in it is older than what the brokers remember.
+
+    committed  log                                  verdict                      how it comes about
+    in range   any                                  START at committed           every ordinary restart
+    none       empty                                START at the log's end       a new topic or group
+    none       first record younger than retention  START at the log's beginning a new group on a topic in use
+    none       first record older, or age unknown   STOP                         offsets expired while we were away
+    < begin    any                                  STOP                         retention removed what was not read
+    > end      any                                  STOP                         the topic was made anew, or truncated
+"""
+
+from typing import NamedTuple
+
+
+class LogRange(NamedTuple):
+    """What Kafka holds of a partition."""
+
+    begin_offset: int
+    end_offset: int
+    first_timestamp_ms: int | None
+    """Of the first record; None where it was not asked for, or could not be had."""
+
+
+class Start(NamedTuple):
+    """Read from here."""
+
+    offset: int
+    metadata: str
+
+
+class Stop(NamedTuple):
+    """Do not read; tell why."""
+
+    reason: str
+
+
+def decide_start(
+    committed_offset: int | None,
+    metadata: str | None,
+    log: LogRange,
+    now_ms: int,
+    offsets_retention_ms: int,
+) -> Start | Stop:
+    """The row of the table above that applies.
+
+    Args:
+        committed_offset: None when the group has none for the partition.
+        offsets_retention_ms: the brokers' ``offsets.retention.minutes``.
+    """
+    if committed_offset is None:
+        if log.begin_offset == log.end_offset:
+            return Start(log.end_offset, "")
+        if log.first_timestamp_ms is not None and now_ms - log.first_timestamp_ms < offsets_retention_ms:
+            return Start(log.begin_offset, "")
+        return Stop(
+            "the group has no committed progress here, and the first record is older than the brokers keep progress "
+            "(offsets.retention.minutes): it may have been delivered already"
+        )
+    if committed_offset < log.begin_offset:
+        return Stop(
+            f"progress is at offset {committed_offset}, but the log begins at {log.begin_offset}: retention has "
+            "removed records that were not delivered"
+        )
+    if committed_offset > log.end_offset:
+        return Stop(
+            f"progress is at offset {committed_offset}, but the log ends at {log.end_offset}: the topic was "
+            "created anew or has lost its end"
+        )
+    return Start(committed_offset, metadata or "")

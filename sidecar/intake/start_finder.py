@@ -1,0 +1,97 @@
+"""Asks Kafka for what `sidecar.intake.progress` decides on: committed progress, and the logs' ranges."""
+
+from collections.abc import Sequence
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from sidecar.clock import Clock
+from sidecar.errors import KafkaUnreachableError
+from sidecar.intake.enqueue_get import Place
+from sidecar.intake.progress import LogRange, Start, Stop, decide_start
+
+DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
+_TIMEOUT_S = 5.0
+_ATTEMPTS = 12
+
+log = structlog.get_logger("timewheel.intake")
+
+
+class KafkaStartFinder:
+    """Verdicts on where to begin, from a consumer of the sidecar's group and an admin client."""
+
+    def __init__(self, consumer: Consumer, admin: AdminClient, clock: Clock) -> None:
+        self._consumer = consumer
+        self._admin = admin
+        self._clock = clock
+
+    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
+        """A verdict per partition.
+
+        Raises:
+            KafkaUnreachableError: Kafka has not answered for a minute.
+        """
+        if not places:
+            return {}
+        committed = self._committed(places)
+        begins = self._offsets(places, OffsetSpec.earliest())
+        ends = self._offsets(places, OffsetSpec.latest())
+        unknown = [place for place in places if committed[place][0] is None and begins[place][0] != ends[place][0]]
+        firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0)) if unknown else {}
+        retention_ms = self.offsets_retention_ms() if unknown else DEFAULT_OFFSETS_RETENTION_MS
+        now_ms = self._clock.now_ms()
+        verdicts: dict[Place, Start | Stop] = {}
+        for place in places:
+            offset, metadata = committed[place]
+            first_timestamp_ms = firsts[place][1] if place in firsts else None
+            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
+            verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
+        return verdicts
+
+    def offsets_retention_ms(self) -> int:
+        """How long the brokers remember the progress of a group without members; the default where they do not say."""
+        try:
+            broker = str(next(iter(self._admin.list_topics(timeout=_TIMEOUT_S).brokers)))
+            resource = ConfigResource(ResourceType.BROKER, broker)
+            config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+            return int(config["offsets.retention.minutes"].value) * 60_000
+        except (KafkaException, KeyError, StopIteration) as error:
+            log.warning("the brokers do not tell offsets.retention.minutes, taking 7 days", error=str(error))
+            return DEFAULT_OFFSETS_RETENTION_MS
+
+    def _committed(self, places: Sequence[Place]) -> dict[Place, tuple[int | None, str | None]]:
+        """Committed offsets; Kafka waits here for transactions that are still pending, so it may take some asking."""
+        asked = [TopicPartition(*place) for place in places]
+        failure: KafkaException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                answers = self._consumer.committed(asked, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                failure = error
+                log.info("committed progress is not to be had yet", error=str(error))
+                continue
+            return {
+                (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
+                for answer in answers
+            }
+        raise KafkaUnreachableError(f"committed progress is not to be had: {failure}")
+
+    def _offsets(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, tuple[int, int | None]]:
+        """Offset and timestamp per partition, in one request per broker."""
+        failure: KafkaException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                futures = self._admin.list_offsets(
+                    {TopicPartition(*place): spec for place in places}, request_timeout=_TIMEOUT_S
+                )
+                found = {}
+                for asked, future in futures.items():
+                    info = future.result()
+                    found[asked.topic, asked.partition] = (info.offset, info.timestamp if info.timestamp >= 0 else None)
+            except KafkaException as error:
+                failure = error
+                log.info("the logs' offsets are not to be had yet", error=str(error))
+                continue
+            return found
+        raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")

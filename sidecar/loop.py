@@ -1,0 +1,244 @@
+"""The only loop: read what there is, publish what is due, commit both as one.
+
+A turn publishes at most one transaction. Its records are produced first, then the next batch is read while Kafka
+acknowledges them, then the transaction is committed: parsing costs no waiting, and one batch is never far ahead of the
+other. Back-pressure is that the next batch is not read.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from connectors.contract import ErrorCode
+from sidecar.clients import Clients
+from sidecar.clock import HighWaterClock
+from sidecar.dispatch.dequeue_put import DequeuePut
+from sidecar.dispatch.destinations import Destinations
+from sidecar.dispatch.levels import LevelPartition, LevelProgress
+from sidecar.dispatch.transactions import REFUSALS, TransactionAbortedError
+from sidecar.health import Health
+from sidecar.intake.enqueue_get import EnqueueGet
+from sidecar.intake.parse import Parser
+from sidecar.intake.progress import Start
+from sidecar.metrics import Metrics
+from sidecar.records import Rejection
+from sidecar.settings import Settings
+from sidecar.source import Draft, Source
+
+IDLE_WAIT_MS = 500
+"""The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
+
+IDLE_COMMIT_MS = 1_000
+"""How often progress that moved without a record being published (ends of partitions) is committed."""
+
+log = structlog.get_logger("timewheel.loop")
+
+
+class Loop:
+    """Everything between one set of Kafka clients and the next."""
+
+    def __init__(
+        self, settings: Settings, clients: Clients, clock: HighWaterClock, health: Health, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._names = settings.topic_names
+        self._clock = clock
+        self._health = health
+        self._metrics = metrics
+        self._publishing = clients.publishing
+        self._parser = Parser(self._names)
+        self._dead_letter_topic = self._names.dead_letter(settings.group_id)
+        self._destinations = Destinations(self._names, settings, clock, clients.count_partitions, clients.create_topic)
+        self._put = DequeuePut(self._destinations, self._dead_letter_topic)
+        self._limit = settings.batch_records
+        self._in_hand: list[Draft] | None = None
+        self._committed_ms = clock.monotonic_ms()
+        self._intake = EnqueueGet(
+            clients.consumer,
+            [self._names.level(level) for level in settings.levels],
+            clients.starts,
+            self._make_source,
+            self._settle,
+            clock=clock,
+            health=health,
+            metrics=metrics,
+            batch_records=settings.batch_records,
+            queue_of=self._queue_of,
+        )
+
+    @property
+    def sources(self) -> list[Source]:
+        return list(self._intake.sources.values())
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Turn until a stop is asked for; the transaction in hand is finished first."""
+        while not is_stopping():
+            self.turn()
+
+    def turn(self) -> None:
+        """One round: publish what is due, or wait for a record or for the next due time."""
+        now_ms = self._clock.now_ms()
+        self._health.turned()
+        # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
+        drafts = self._draft(now_ms)
+        if not drafts:
+            self._intake.read(self._wait_s(now_ms))
+            return
+        # 2. Into a transaction.
+        self._in_hand = drafts
+        try:
+            self._publishing.begin()
+            self._put.put(self._publishing, drafts)
+        except TransactionAbortedError as error:
+            self._abort(error)
+            return
+        except KafkaException as error:  # no verdict on a destination
+            self._abort(TransactionAbortedError(error.args[0]))
+            return
+        # 3. While Kafka acknowledges, the next batch. A revocation in here settles the transaction itself.
+        self._intake.read(0)
+        # 4. Records and progress become final together.
+        self._settle()
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def _draft(self, now_ms: int) -> list[Draft]:
+        due = [
+            source
+            for source in self._intake.sources.values()
+            if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
+        ]
+        if not due:
+            self._metrics.behind.set(0)
+            return []
+        oldest_ms = min((source.next_due_ms or now_ms) for source in due)
+        self._metrics.behind.set((now_ms - oldest_ms) / 1000 if oldest_ms else 0)
+        share = max(1, self._limit // len(due))
+        share_bytes = max(1, self._settings.batch_bytes // len(due))
+        drafts = []
+        room = self._limit
+        for source in due:
+            if room <= 0:
+                break
+            records = source.take(now_ms, min(share, room), share_bytes)
+            room -= len(records)
+            drafts.append(Draft(source, records))
+        return drafts + self._idle_progress()
+
+    def _idle_progress(self) -> list[Draft]:
+        """Now and then, progress that moved without anything to publish, so that lag reads true."""
+        if self._clock.monotonic_ms() - self._committed_ms < IDLE_COMMIT_MS:
+            return []
+        self._committed_ms = self._clock.monotonic_ms()
+        return [Draft(source, []) for source in self._intake.sources.values() if source.has_progress]
+
+    def _settle(self) -> None:
+        """Finish the transaction in hand, if there is one."""
+        drafts, self._in_hand = self._in_hand, None
+        if drafts is None:
+            return
+        try:
+            self._publishing.commit(_offsets(drafts))
+        except TransactionAbortedError as error:
+            self._in_hand = drafts
+            self._abort(error)
+            return
+        for draft in drafts:
+            draft.source.confirm()
+        self._put.committed()
+        self._limit = min(self._settings.batch_records, self._limit * 2)
+        self._health.broker_answers()
+        self._account(drafts)
+
+    def _abort(self, error: TransactionAbortedError) -> None:
+        """Take everything back; halve the batch until the record that Kafka refuses stands alone."""
+        drafts, self._in_hand = self._in_hand or [], None
+        self._publishing.abort()
+        self._metrics.transactions.labels("aborted").inc()
+        self._destinations.forget()
+        refusal = next((failure for failure in error.refusals if failure[2].code() in REFUSALS), None)
+        if refusal is not None:
+            records = [(draft.source, record) for draft in drafts for record in draft.records]
+            if len(records) == 1:
+                self._put.refuse(*records[0], _refused(refusal))
+            self._limit = max(1, len(records) // 2)
+        else:
+            self._health.broker_is_silent(str(error))
+            log.warning("transaction aborted, trying again", reason=str(error))
+        for draft in drafts:
+            if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
+                draft.source.put_back()
+
+    def _account(self, drafts: list[Draft]) -> None:
+        now_ms = self._clock.now_ms()
+        self._metrics.transactions.labels("committed").inc()
+        for coordinates, rejection in self._put.rejections:
+            self._metrics.rejected.labels(rejection.code).inc()
+            log.warning(
+                "record rejected",
+                topic=coordinates[0],
+                partition=coordinates[1],
+                offset=coordinates[2],
+                code=str(rejection.code),
+                reason=rejection.message,
+            )
+        for source, records in drafts:
+            if not records:
+                continue
+            queue = self._queue_of(source.topic)
+            due_ms = np.fromiter((record[5] for record in records), np.int64, len(records))
+            self._metrics.delivered.labels(queue).inc(len(records))
+            self._metrics.lateness.observe(queue, (now_ms - due_ms) / 1000)
+            self._metrics.waiting.labels(queue).set(source.waiting)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _wait_s(self, now_ms: int) -> float:
+        due = [due_ms for source in self._intake.sources.values() if (due_ms := source.next_due_ms) is not None]
+        wait_ms = min(due) - now_ms if due else IDLE_WAIT_MS
+        return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
+
+    # --- sources ------------------------------------------------------------------------------------------------------
+
+    def _make_source(self, topic: str, partition: int, start: Start) -> Source:
+        level = self._names.level_of(topic)
+        if level is None:
+            raise ValueError(f"{topic} is no level topic")
+        return LevelPartition(
+            topic,
+            partition,
+            self._settings.levels.delay_ms(level),
+            start_offset=start.offset,
+            progress=LevelProgress.decode(start.metadata),
+            parser=self._parser,
+            dead_letter_topic=self._dead_letter_topic,
+            max_clock_skew_ms=self._settings.max_clock_skew,
+            max_records=self._settings.read_ahead_records,
+            max_bytes=self._settings.read_ahead_bytes,
+        )
+
+    def _queue_of(self, topic: str) -> str:
+        level = self._names.level_of(topic)
+        return str(level) if level is not None else self._names.kind(topic).value
+
+
+def _is_due(source: Source, now_ms: int) -> bool:
+    due_ms = source.next_due_ms
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
+    offsets = []
+    for draft in drafts:
+        offset, metadata = draft.source.progress
+        offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
+    return offsets
+
+
+def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:
+    topic, _, error = refusal
+    is_size = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    code = ErrorCode.RECORD_TOO_LARGE if is_size else ErrorCode.DESTINATION_REFUSED
+    return Rejection(code, f"'{topic}' refuses the record: {error.str()}")

@@ -1,0 +1,89 @@
+"""What the sidecar tells Prometheus. Batches are counted as batches: no call per record."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
+
+
+class BatchHistogram(Collector):
+    """A histogram that takes an array at a time, with one label."""
+
+    def __init__(self, name: str, documentation: str, label: str, buckets: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._label = label
+        self._bounds = np.asarray(buckets)
+        self._counts: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+        self._sums: dict[str, float] = {}
+
+    def observe(self, label: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        """Count an array of values, in the histogram's unit."""
+        places = np.searchsorted(self._bounds, values, side="left")
+        counts = np.bincount(places, minlength=len(self._bounds) + 1)
+        self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
+        self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])
+        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        for label, counts in list(self._counts.items()):
+            cumulated = np.cumsum(counts)
+            buckets = list(zip(names, map(float, cumulated), strict=True))
+            family.add_metric([label], buckets=buckets, sum_value=self._sums[label])
+        yield family
+
+
+class Metrics:
+    """Every metric, in a registry of its own. ``queue`` is a level's number, ``wheel`` or ``sendback``."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.ingested = Counter(
+            "timewheel_ingested_records", "Records read from schedule topics.", ["queue"], registry=registry
+        )
+        self.delivered = Counter(
+            "timewheel_delivered_records", "Records published to their destinations.", ["queue"], registry=registry
+        )
+        self.rejected = Counter(
+            "timewheel_rejected_records", "Records sent to the sidecar's dead letters.", ["code"], registry=registry
+        )
+        self.lateness = BatchHistogram(
+            "timewheel_lateness_seconds",
+            "From due to committed on the destination.",
+            "queue",
+            LATENESS_BUCKETS_S,
+        )
+        registry.register(self.lateness)
+        self.transactions = Counter(
+            "timewheel_transactions", "Transactions by outcome.", ["outcome"], registry=registry
+        )
+        self.assigned_partitions = Gauge(
+            "timewheel_assigned_partitions", "Partitions this sidecar works on.", registry=registry
+        )
+        self.stopped_partitions = Gauge(
+            "timewheel_stopped_partitions", "Partitions that wait for an operator.", registry=registry
+        )
+        self.waiting = Gauge(
+            "timewheel_waiting_records", "Records accepted and not yet due or published.", ["queue"], registry=registry
+        )
+        self.behind = Gauge(
+            "timewheel_behind_seconds", "How long the oldest due record has been due.", registry=registry
+        )
+        self.clock_steps = Counter(
+            "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
+        )
+        self.client_restarts = Counter(
+            "timewheel_client_restarts", "Kafka clients thrown away and made anew.", registry=registry
+        )
+        Gauge("timewheel_build_info", "The running version.", ["version"], registry=registry).labels(version).set(1)
+        for outcome in ("committed", "aborted"):
+            self.transactions.labels(outcome)
+        for direction in ("back", "forward"):
+            self.clock_steps.labels(direction)

@@ -1,0 +1,311 @@
+"""Every setting of the sidecar: one frozen model, read once by the command (flag > environment > file > default).
+
+Each field's description is its help text; units are in the type. Flags and environment variables are derived from the
+field names (``group_id``: ``--group-id``, ``TIMEWHEEL_GROUP_ID``), so there is no second list to keep in step.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import socket
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import pydantic
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames
+from connectors.durations import format_duration, parse_duration_ms
+from connectors.kafka import PROTECTED_OPTIONS
+from sidecar.errors import UsageError
+
+ENV_PREFIX = "TIMEWHEEL_"
+
+_SECRET_OPTION = re.compile(r"password|secret|token|ssl\.key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        return parse_duration_ms(value)
+    raise ValueError(f"{value!r} is not a duration; write a whole number with ms, s, m, h or d, such as 90s or 1h30m")
+
+
+def _globs(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _levels(value: object) -> object:
+    return DelayLevels.parse(value) if isinstance(value, str) else value
+
+
+def _kafka_options(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f'is no JSON object such as {{"security.protocol": "SSL"}}: {error}') from None
+    if isinstance(value, Mapping):
+        return {str(name): _option_text(option) for name, option in value.items()}
+    return value
+
+
+def _option_text(option: object) -> str:
+    return str(option).lower() if isinstance(option, bool) else str(option)
+
+
+def _not_protected(options: dict[str, str]) -> dict[str, str]:
+    if refused := sorted(set(options) & PROTECTED_OPTIONS):
+        raise ValueError(
+            f"{', '.join(refused)} cannot be set: exactly-once delivery depends on the sidecar's own value"
+        )
+    return options
+
+
+DurationMs = Annotated[
+    int, BeforeValidator(_duration), PlainSerializer(lambda ms: format_duration(ms), return_type=str)
+]
+Globs = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_globs), PlainSerializer(lambda globs: ",".join(globs), return_type=str)
+]
+Levels = Annotated[
+    DelayLevels,
+    NoDecode,
+    BeforeValidator(_levels),
+    PlainSerializer(lambda levels: " ".join(map(format_duration, levels.delays_ms)), return_type=str),
+]
+KafkaOptions = Annotated[dict[str, str], NoDecode, BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
+
+
+class Settings(BaseSettings):
+    """The sidecar's settings, resolved and checked."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, frozen=True, extra="forbid", validate_default=False, arbitrary_types_allowed=True
+    )
+
+    bootstrap_servers: str = Field("localhost:9092", description="Kafka brokers, host:port, comma-separated.")
+    kafka: KafkaOptions = Field(
+        {},
+        description="Any librdkafka option (TLS, SASL, tuning): a map in YAML, JSON in the environment, "
+        "key=value repeated on the command line.",
+    )
+    group_id: str = Field(
+        "timewheel", min_length=1, description="Consumer group of all replicas; progress is committed under it."
+    )
+    instance_id: str | None = Field(
+        None,
+        min_length=1,
+        pattern=r"^[a-zA-Z0-9._-]+$",
+        description="Identity of this sidecar: group.instance.id and transactional ids. "
+        "Default: from host name and data directory.",
+    )
+    membership: Literal["static", "dynamic"] = Field(
+        "static",
+        description="static: a restart keeps its partitions (stable host names). "
+        "dynamic: leaves the group on stop (pods with new names).",
+    )
+    session_timeout: DurationMs = Field(
+        10_000, description="After this long without a heartbeat the partitions go to another replica."
+    )
+    data_dir: Path = Field(Path("timewheel-data"), description="Local state; a cache of what Kafka holds.")
+
+    topic_prefix: str = Field("", description="Goes before the name of every topic of ours.")
+    schedule_topic_template: str = Field(
+        "SCHEDULE_TOPIC_XXXX-{queue}", description="Schedule topics; {queue} is a level, wheel or sendback."
+    )
+    retry_topic_template: str = Field("RETRY-{group}", description="Retry topics of consumer groups.")
+    dead_letter_topic_template: str = Field("DLQ-{group}", description="Dead-letter topics of consumer groups.")
+    levels: Levels = Field(
+        DelayLevels.parse(DEFAULT_LEVELS), description="Delay levels from 1 on, blank-separated durations."
+    )
+    create_topics: bool = Field(True, description="Create missing schedule topics at start.")
+    partitions: int = Field(1, ge=1, le=10_000, description="Partitions of topics that the sidecar creates.")
+    replication_factor: int = Field(
+        -1, ge=-1, le=100, description="Replicas of topics that the sidecar creates; -1: the broker's default."
+    )
+
+    guarantee: Literal["exactly_once", "at_least_once"] = Field(
+        "exactly_once", description="at_least_once: for clusters without transactions; a crash may send twice."
+    )
+    allowed_topics: Globs = Field(("*",), description="Destinations that REAL_TOPIC may name.")
+    denied_topics: Globs = Field((), description="Destinations that REAL_TOPIC may not name; wins over allowed_topics.")
+    allowed_groups: Globs = Field(("*",), description="Groups that may have retry and dead-letter topics.")
+    create_destinations: bool = Field(False, description="Create a destination topic that does not exist.")
+    max_delay: DurationMs = Field(366 * 86_400_000, description="The longest delay that is accepted.")
+    max_clock_skew: DurationMs = Field(
+        5_000, description="How far a broker's timestamp may lie in the future before it is cut."
+    )
+    trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
+
+    batch_records: int = Field(5_000, ge=1, le=100_000, description="Most records in one transaction.")
+    batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, about.")
+    read_ahead_records: int = Field(
+        10_000, ge=1, description="Records of one level partition held in memory before it is paused."
+    )
+    read_ahead_bytes: int = Field(
+        8 * 2**20, ge=1_024, description="Payload bytes of one level partition held in memory, about."
+    )
+    transaction_timeout: DurationMs = Field(
+        10_000, description="How long a killed sidecar's open transaction may hold up its readers."
+    )
+
+    http_address: str = Field(
+        "127.0.0.1:8080", description="host:port of health, metrics and API; port 0: any free one."
+    )
+    http_token: SecretStr | None = Field(
+        None, description="Bearer token of the API; required when http_address is not a loopback address."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="auto: console on a terminal, else json."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        yaml_settings = YamlConfigSettingsSource(settings_cls, yaml_file=settings_cls.model_config.get("yaml_file"))
+        return init_settings, env_settings, yaml_settings
+
+    @field_validator("http_address")
+    @classmethod
+    def _check_http_address(cls, address: str) -> str:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isdigit() or int(port) > 65_535:
+            raise ValueError(f"'{address}' is not host:port, such as 127.0.0.1:8080")
+        return address
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "Settings":
+        self.topic_names  # raises for templates that make no legal topic name  # noqa: B018
+        if not self.http_is_local and self.http_token is None:
+            raise ValueError(
+                f"http_address {self.http_address} is reachable from outside and needs http_token "
+                "(TIMEWHEEL_HTTP_TOKEN); or listen on 127.0.0.1"
+            )
+        return self
+
+    @property
+    def http_host(self) -> str:
+        return self.http_address.rpartition(":")[0].strip("[]")
+
+    @property
+    def http_port(self) -> int:
+        return int(self.http_address.rpartition(":")[2])
+
+    @property
+    def http_is_local(self) -> bool:
+        return self.http_host in _LOOPBACK_HOSTS
+
+    @property
+    def topic_names(self) -> TopicNames:
+        return TopicNames(
+            self.topic_prefix, self.schedule_topic_template, self.retry_topic_template, self.dead_letter_topic_template
+        )
+
+    @property
+    def identity(self) -> str:
+        """What tells this sidecar from every other: it outlives the disk, and two never share one."""
+        if self.instance_id is not None:
+            return self.instance_id
+        directory = zlib.crc32(str(self.data_dir.absolute()).encode())
+        host = re.sub(r"[^a-zA-Z0-9._-]", "-", socket.gethostname())
+        return f"{host}-{directory:08x}"
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        """Whether a producer may name this topic as its destination (the sidecar's own topics are judged elsewhere)."""
+        return _matches(topic, self.allowed_topics) and not _matches(topic, self.denied_topics)
+
+    def is_group_allowed(self, group: str) -> bool:
+        return _matches(group, self.allowed_groups)
+
+    def masked(self) -> dict[str, Any]:
+        """The resolved settings as they may be shown: secrets are replaced by asterisks."""
+        shown = self.model_dump(mode="json")
+        shown["kafka"] = {
+            name: "**********" if _SECRET_OPTION.search(name) else option for name, option in self.kafka.items()
+        }
+        return shown
+
+
+def _matches(name: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+
+def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> Settings:
+    """Settings from flags, environment and file.
+
+    Raises:
+        UsageError: names every field that cannot be used, its value's fault, and what to write.
+    """
+    if config_file is not None and not config_file.is_file():
+        raise UsageError(f"--config {config_file}: there is no such file")
+    try:
+        return _settings_class(config_file)(**dict(flags or {}))
+    except pydantic.ValidationError as error:
+        _raise_usage_error(error)
+    except (ValueError, TypeError) as error:  # a YAML file that is no map, or no YAML
+        raise UsageError(f"{config_file or 'settings'}: {error}") from error
+    except Exception as error:
+        if type(error).__module__.startswith("yaml"):
+            raise UsageError(f"{config_file} is no YAML: {error}") from error
+        raise
+
+
+def unknown_environment() -> list[str]:
+    """Environment variables with our prefix that name no setting: most likely a typing error."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"TIMEWHEEL_CACHE_DIR"}
+    ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT")  # ours for tests; Kubernetes' service links
+    return sorted(
+        name
+        for name in os.environ
+        if name.startswith(ENV_PREFIX) and name not in known and not name.startswith(ignored)
+    )
+
+
+def _settings_class(config_file: Path | None) -> type[Settings]:
+    if config_file is None:
+        return Settings
+
+    class FileSettings(Settings):
+        model_config = SettingsConfigDict(yaml_file=config_file)
+
+    return FileSettings
+
+
+def _raise_usage_error(error: pydantic.ValidationError) -> NoReturn:
+    lines = []
+    for fault in error.errors():
+        name = ".".join(map(str, fault["loc"])) or "settings"
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{name}: there is no such setting; 'timewheel config' lists them all")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            lines.append(f"{name}: {message}")
+    raise UsageError("\n".join(lines)) from None

@@ -1,0 +1,65 @@
+"""What the loop knows of an assigned partition of a schedule topic, whatever its kind."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import Message
+
+from sidecar.records import Outgoing
+
+
+class Source(Protocol):
+    """One assigned partition: takes in records, gives out those that are due, knows its progress.
+
+    ``take`` is followed by ``confirm`` or ``put_back`` before the next ``take``.
+    """
+
+    topic: str
+    partition: int
+    position: int
+
+    def offer(self, messages: Sequence[Message], now_ms: int) -> None:
+        """Accept records of this partition, in offset order."""
+
+    def reached_end(self, offset: int) -> None:
+        """Everything below ``offset`` has been read."""
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When there is something to publish; None: nothing known."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading should pause."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether reading may resume."""
+
+    @property
+    def waiting(self) -> int:
+        """Records accepted and not yet published."""
+
+    def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
+        """Due records for one transaction, in order."""
+
+    @property
+    def progress(self) -> tuple[int, str]:
+        """Offset and metadata to commit together with what was taken."""
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether a commit without records would move the committed offset."""
+
+    def confirm(self) -> None:
+        """The transaction with what was taken is committed."""
+
+    def put_back(self) -> None:
+        """The transaction with what was taken is aborted."""
+
+
+class Draft(NamedTuple):
+    """What one source wants in the next transaction."""
+
+    source: Source
+    records: list[Outgoing]

@@ -1,0 +1,57 @@
+"""Serves the HTTP interface from a thread of its own, so that the loop has the main one."""
+
+import socket
+import threading
+from types import TracebackType
+
+import uvicorn
+from fastapi import FastAPI
+
+from sidecar.errors import UsageError
+
+_STOP_TIMEOUT_S = 1.0
+
+
+class WebServer:
+    """A running HTTP server, as a context manager.
+
+    Attributes:
+        address: ``host:port`` as bound; the port is the real one where 0 was asked for.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        self._socket = _listen(host, port)
+        bound_port = self._socket.getsockname()[1]
+        self.address = f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="web", daemon=True
+        )
+
+    def __enter__(self) -> "WebServer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(_STOP_TIMEOUT_S)
+        self._socket.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise UsageError(
+            f"http_address {host}:{port} cannot be listened on: {error.strerror}; choose another, or port 0 for any"
+        ) from error
+    return listener

@@ -1,0 +1,1 @@
+"""Spark jobs that audit every scheduled message."""

@@ -1,0 +1,248 @@
+"""The embedded broker is a real one: it keeps, loses, refuses and ends as promised."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connectors.embedded import BrokerFailedError, DataDirError, EmbeddedKafka, PortTakenError, run_tool
+from connectors.embedded.ports import any_free, is_free
+
+pytestmark = pytest.mark.kafka
+
+START_LIMIT_S = 15.0  # with the jars cached; some two seconds on an idle machine
+POLL_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka() as broker:
+        yield broker
+
+
+def eventually(condition: Callable[[], bool], within_s: float) -> bool:
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def make_topic(broker: EmbeddedKafka) -> str:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})  # must outlive the wait for its answer
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    return topic
+
+
+def produce(broker: EmbeddedKafka, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def consume(broker: EmbeddedKafka, topic: str, count: int, within_s: float = 20.0) -> list[Message]:
+    """The first records of the topic, up to `count` of them or the deadline."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    messages: list[Message] = []
+    deadline_s = time.monotonic() + within_s
+    while len(messages) < count and time.monotonic() < deadline_s:
+        message = consumer.poll(POLL_S)
+        if message is not None and message.error() is None:
+            messages.append(message)
+    consumer.close()
+    return messages
+
+
+def values(messages: list[Message]) -> list[bytes | None]:
+    return [message.value() for message in messages]
+
+
+def test_it_starts_quickly_and_stops_for_good(kafka: EmbeddedKafka) -> None:
+    # `kafka` has been started before: fetching jars and recording the class archive are not what is timed here.
+    started_s = time.monotonic()
+    with EmbeddedKafka() as broker:
+        assert time.monotonic() - started_s < START_LIMIT_S
+        assert broker.is_running
+        port = int(broker.bootstrap_servers.rsplit(":", 1)[1])
+        folder = broker.log_path.parent
+    assert not broker.is_running
+    assert is_free(port)
+    assert not folder.exists(), "a temporary data directory is thrown away"
+
+
+def test_a_record_comes_back(kafka: EmbeddedKafka) -> None:
+    topic = make_topic(kafka)
+    produce(kafka, topic, [b"one", b"two"])
+    assert values(consume(kafka, topic, 2)) == [b"one", b"two"]
+
+
+def test_a_topic_that_does_not_exist_is_not_made(kafka: EmbeddedKafka) -> None:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    assert client.list_topics("no-such-topic", timeout=20).topics["no-such-topic"].error is not None
+    assert "no-such-topic" not in client.list_topics(timeout=20).topics
+
+
+def test_a_transaction_commits(kafka: EmbeddedKafka) -> None:
+    topic = make_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"once")
+    producer.commit_transaction(20)
+    assert values(consume(kafka, topic, 1)) == [b"once"]
+
+
+def test_kafkas_own_console_producer_writes_headers(kafka: EmbeddedKafka) -> None:
+    topic = make_topic(kafka)
+    connection = ["--bootstrap-server", kafka.bootstrap_servers, "--topic", topic]
+    done = run_tool(
+        "org.apache.kafka.tools.ConsoleProducer",
+        [*connection, "--reader-property", "parse.headers=true", "--reader-property", "parse.key=true"],
+        input=b"REAL_TOPIC:orders,TIMER_DELAY_SEC:90\tkey\thello\n",
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    (message,) = consume(kafka, topic, 1)
+    assert (message.key(), message.value()) == (b"key", b"hello")
+    assert message.headers() == [("REAL_TOPIC", b"orders"), ("TIMER_DELAY_SEC", b"90")]
+
+
+def test_a_tool_that_fails_returns_its_exit_code_and_words() -> None:
+    done = run_tool("org.apache.kafka.tools.ConsoleProducer", ["--no-such-option"])
+    assert done.returncode != 0
+    assert b"no-such-option" in done.stderr
+
+
+def test_data_in_a_named_directory_outlives_a_stop(tmp_path: Path) -> None:
+    with EmbeddedKafka(data_dir=tmp_path / "data") as broker:
+        topic = make_topic(broker)
+        produce(broker, topic, [b"kept"])
+    with EmbeddedKafka(data_dir=tmp_path / "data") as broker:
+        assert values(consume(broker, topic, 1)) == [b"kept"]
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.embedded.data_dir._LOCK_TIMEOUT_S", 0.1)
+    with EmbeddedKafka(data_dir=tmp_path) as broker:
+        with pytest.raises(DataDirError, match="another broker uses"):
+            EmbeddedKafka(data_dir=tmp_path).start()
+        assert broker.is_running
+
+
+def test_what_was_committed_outlives_a_kill(tmp_path: Path) -> None:
+    with EmbeddedKafka() as broker:
+        address = broker.bootstrap_servers
+        topic = make_topic(broker)
+        produce(broker, topic, [b"acknowledged"])
+        broker.kill()
+        assert not broker.is_running
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert values(consume(broker, topic, 1)) == [b"acknowledged"]
+
+
+def test_a_suspended_broker_answers_nobody_until_it_is_resumed(kafka: EmbeddedKafka) -> None:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    assert client.list_topics(timeout=20).brokers
+    kafka.suspend()
+    try:
+        produced = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        produced.produce("t", b"waits")
+        assert produced.flush(0.5) == 1
+        produced.purge()
+    finally:
+        kafka.resume()
+    assert client.list_topics(timeout=20).brokers
+
+
+def test_a_suspended_broker_can_be_stopped() -> None:
+    broker = EmbeddedKafka().start()
+    broker.suspend()
+    broker.stop()
+    assert not broker.is_running
+
+
+def test_a_taken_port_is_named(kafka: EmbeddedKafka) -> None:
+    port = int(kafka.bootstrap_servers.rsplit(":", 1)[1])
+    broker = EmbeddedKafka(port=port)
+    with pytest.raises(PortTakenError, match=f"port {port} .* is taken"):
+        broker.start()
+    assert not broker.is_running
+
+
+def test_a_named_port_is_used() -> None:
+    port = any_free()
+    with EmbeddedKafka(port=port) as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_a_property_that_kafka_refuses_fails_with_its_reason() -> None:
+    broker = EmbeddedKafka(server_properties={"num.io.threads": "many"})
+    with pytest.raises(BrokerFailedError, match=r"Invalid value many for configuration num\.io\.threads") as caught:
+        broker.start()
+    assert "Invalid value many" in caught.value.log_path.read_text()
+    assert not broker.is_running
+    caught.value.log_path.unlink()
+
+
+def test_a_broker_that_ends_while_it_starts_fails_with_the_end_of_its_log(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(data_dir=tmp_path, heap="1m")  # formats, but no Kafka fits into it
+    with pytest.raises(BrokerFailedError) as caught:
+        broker.start()
+    assert caught.value.log_path == tmp_path / "kafka.log"
+    assert caught.value.log_tail
+    assert caught.value.log_tail in str(caught.value)
+
+
+def test_wait_returns_when_the_broker_ends_by_itself() -> None:
+    with EmbeddedKafka() as broker:
+        assert broker.pid is not None
+        with pytest.raises(TimeoutError):
+            broker.wait(timeout_s=0)
+        os.kill(broker.pid, signal.SIGKILL)
+        assert broker.wait(timeout_s=20) == -signal.SIGKILL
+        assert not broker.is_running
+
+
+OWNER = """
+import sys
+from connectors.embedded import EmbeddedKafka
+broker = EmbeddedKafka().start()
+print(broker.pid, broker.log_path.parent, broker.bootstrap_servers, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_the_process_that_started_it_even_by_sigkill(kafka: EmbeddedKafka) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        pid, folder, address = owner.stdout.readline().split()
+        owner.kill()
+    assert eventually(lambda: not is_alive(int(pid)), within_s=5)
+    assert eventually(lambda: not Path(folder).exists(), within_s=5)
+    assert is_free(int(address.rsplit(":", 1)[1]))
+
+
+def test_the_terminals_interrupt_does_not_reach_it(kafka: EmbeddedKafka) -> None:
+    assert kafka.pid is not None
+    assert os.getsid(kafka.pid) != os.getsid(0)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that nobody has waited for yet (a zombie) does not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.strip().startswith("Z")

@@ -1,0 +1,91 @@
+"""Today's code writes the committed bytes and reads them. A change is a new format version and a new golden file."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from sidecar.store import checkpoint as checkpoints
+from sidecar.store.checkpoint import Checkpoint
+from sidecar.store.files import RealFileSystem
+from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms, new_records
+from sidecar.store.payload_log import PayloadLog
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_wheel import TimerWheel
+
+GOLDEN = Path(__file__).parent.parent / "golden" / f"store-v{FORMAT_VERSION}"
+FILES = (
+    "checkpoint",
+    "payload/00000000000000000000",
+    "payload/00000000000000000096",
+    "timerlog/00000000000000000000",
+    "timerlog/00000000000000000256",
+    "timerwheel",
+)
+T_MS = 1_700_000_000_000
+PAYLOADS = [b"zero", b"the first payload of several", bytes(range(40)), "dernière charge ✓".encode(), b"4"]
+CHECKPOINT = Checkpoint(
+    complete_to_offset=42,
+    timer_log_end=308,
+    timer_log_start=0,
+    payload_log_end=138,
+    payload_log_start=0,
+    cluster_id="4L6g3nShT-eMCtK--X86sw",
+    topic_id="mI9H8nR5Q0yJ3v7gq3n3Yw",
+    group_id="timewheel",
+    partition=7,
+    plan="roll=172800;precision=1000",
+    slots_total=8,
+    precision_ms=1_000,
+    wheel_clean=True,
+    extra={"plans": [[0, "roll=172800;precision=1000"]]},
+)
+
+
+def write_store(directory: Path) -> None:
+    fs = RealFileSystem()
+    payload_log = PayloadLog(directory / "payload", 120, fs)
+    timer_log = TimerLog(directory / "timerlog", 256, fs)
+    wheel = TimerWheel(directory / "timerwheel", 8, 1_000, fs)
+    records = new_records(5)
+    records["curr_write_time"] = T_MS + np.arange(5)
+    records["delayed_time"] = [5_000, 3_000, 5_001, 14_000, 5_500]
+    records["magic"][3] |= MAGIC_ROLL
+    records["magic"][4] |= MAGIC_DELETE
+    records["offset_py"], records["size_py"] = payload_log.append_batch(PAYLOADS)
+    records["topic_hash"] = [1, -2, 3, -4, 2**31 - 1]
+    records["reserved"] = [1, -2, 2**62, -(2**63), 2**63 - 1]
+    records["prev_pos"] = wheel.put_batch(due_ms(records), timer_log.positions_for(5))
+    timer_log.append(records)
+    checkpoints.save(directory / "checkpoint", CHECKPOINT, fs)
+    wheel.flush()
+    wheel.close()
+    timer_log.close()
+    payload_log.close()
+
+
+def test_the_bytes_written_are_the_committed_ones(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert written == sorted(FILES)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+
+
+def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
+    fs = RealFileSystem()
+    shutil.copytree(GOLDEN, tmp_path / "store")
+    checkpoint = checkpoints.load(tmp_path / "store" / "checkpoint", fs)
+    assert checkpoint == CHECKPOINT
+    timer_log = TimerLog(tmp_path / "store" / "timerlog", 256, fs, end_position=checkpoint.timer_log_end)
+    payload_log = PayloadLog(tmp_path / "store" / "payload", 120, fs, end_position=checkpoint.payload_log_end)
+    wheel = TimerWheel(tmp_path / "store" / "timerwheel", 8, 1_000, fs)
+    assert wheel.slot(T_MS + 5_000) == (T_MS + 5_000, 0, 256, 3, 0)
+    _, records = timer_log.slot_records(wheel.slot(T_MS + 5_000), 1_000)
+    assert due_ms(records).tolist() == [T_MS + 5_000, T_MS + 5_003, T_MS + 5_504]
+    assert records["prev_pos"].tolist() == [-1, 0, 104]
+    assert records["reserved"].tolist() == [1, 2**62, 2**63 - 1]
+    assert records["magic"].tolist() == [1, 1, 5]
+    assert payload_log.read_many(records["offset_py"], records["size_py"]) == [PAYLOADS[n] for n in (0, 2, 4)]
+    assert timer_log.check(1_000) == wheel.check(timer_log.end_position) == payload_log.check() == []
+    wheel.close()

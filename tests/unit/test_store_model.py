@@ -1,0 +1,140 @@
+"""Timer log and wheel against a list: batches, truncations, deletions, rebuilds, openings all give the same slots."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sidecar.store.files import RealFileSystem
+from sidecar.store.layout import EMPTY_SLOT, due_ms, new_records
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_wheel import TimerWheel
+
+SLOTS, PRECISION_MS, SEGMENT_BYTES = 15, 500, 400
+LAP_SLOTS = 2 * SLOTS
+FS = RealFileSystem()
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The model: `records` is (due_ms, id) in log order; `gone` of them were deleted from the front."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._temporary = tempfile.TemporaryDirectory()
+        self.directory = Path(self._temporary.name)
+        self.records: list[tuple[int, int]] = []
+        self.gone = 0
+        self.next_id = 0
+
+    @initialize(start_slot=st.integers(0, 1_000))
+    def start(self, start_slot: int) -> None:
+        self.now_slot = start_slot
+        self.log = TimerLog(self.directory / "timerlog", SEGMENT_BYTES, FS)
+        self.wheel = TimerWheel(self.directory / "timerwheel", SLOTS, PRECISION_MS, FS)
+        self.wheel.advance(start_slot * PRECISION_MS)
+
+    @rule(delays=st.lists(st.integers(0, LAP_SLOTS * PRECISION_MS - 1), max_size=25))
+    def append(self, delays: list[int]) -> None:
+        now_ms = self.now_slot * PRECISION_MS
+        records = new_records(len(delays))
+        records["curr_write_time"] = now_ms
+        records["delayed_time"] = delays
+        records["offset_py"] = np.arange(self.next_id, self.next_id + len(delays))
+        records["prev_pos"] = self.wheel.put_batch(due_ms(records), self.log.positions_for(len(delays)))
+        self.log.append(records)
+        self.records += [(now_ms + delay, self.next_id + at) for at, delay in enumerate(delays)]
+        self.next_id += len(delays)
+
+    @rule(slots=st.integers(1, LAP_SLOTS + 3))
+    def advance(self, slots: int) -> None:
+        self.now_slot += slots
+        self.wheel.advance(self.now_slot * PRECISION_MS)
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        keep = self.gone + int((len(self.records) - self.gone) * share)
+        self.log.truncate(self.log._position(keep))
+        del self.records[keep:]
+        self.rebuild()
+
+    @rule()
+    def delete_what_has_left(self) -> None:
+        needed = self.wheel.check_phy_pos(self.now_slot * PRECISION_MS, -1)
+        position = self.log.end_position if needed is None else needed
+        self.log.delete_before(position)
+        assert self.log.start_position <= position
+        self.gone = self.log._start
+
+    @rule()
+    def rebuild(self) -> None:
+        self.wheel.rebuild(self.log.scan(chunk_records=7))
+
+    @rule(clean=st.booleans())
+    def reopen(self, clean: bool) -> None:
+        start, end = self.log.start_position, self.log.end_position
+        self.log.flush()
+        self.wheel.flush()
+        self.log.close()
+        self.wheel.close()
+        if not clean:
+            (self.directory / "timerwheel").unlink()
+        self.log = TimerLog(self.directory / "timerlog", SEGMENT_BYTES, FS, end_position=end, start_position=start)
+        self.wheel = TimerWheel(self.directory / "timerwheel", SLOTS, PRECISION_MS, FS)
+        self.wheel.advance(self.now_slot * PRECISION_MS)
+        if not clean:
+            self.rebuild()
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "log"))
+    def slots_hold_what_the_list_holds(self) -> None:
+        expected: dict[int, list[int]] = {}
+        for due, number in self.records[self.gone :]:
+            if due // PRECISION_MS >= self.now_slot:
+                expected.setdefault(due // PRECISION_MS, []).append(number)
+        for slot_number in range(self.now_slot, self.now_slot + LAP_SLOTS):
+            slot = self.wheel.slot(slot_number * PRECISION_MS)
+            numbers = expected.get(slot_number, [])
+            assert slot.num == len(numbers)
+            if not numbers:
+                assert slot == EMPTY_SLOT
+                continue
+            ways = (
+                self.log.filter_slot(slot, PRECISION_MS),
+                self.log.slot_records(slot, PRECISION_MS),
+                tuple(found[::-1] for found in self.log.chain(slot.last_pos, first_pos=slot.first_pos)),
+                tuple(found[::-1] for found in self.log.chain(slot.last_pos, num=slot.num)),
+            )
+            for positions, records in ways:
+                assert records["offset_py"].tolist() == numbers
+                assert positions.tolist() == [self.log._position(number_at) for number_at in self._places(numbers)]
+        now_ms = self.now_slot * PRECISION_MS
+        assert self.wheel.next_occupied(now_ms) == (min(expected) * PRECISION_MS if expected else None)
+        assert self.wheel.num_from(now_ms) == sum(map(len, expected.values()))
+        counts = self.wheel.counts(now_ms, now_ms + LAP_SLOTS * PRECISION_MS, PRECISION_MS)
+        assert counts.tolist() == [len(expected.get(self.now_slot + n, [])) for n in range(LAP_SLOTS)]
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "log"))
+    def files_are_sound(self) -> None:
+        assert self.log.check(PRECISION_MS) == []
+        assert self.wheel.check() == []
+        assert self.log.record_count == len(self.records) - self.gone
+        on_disk = [int(number) for _, records in self.log.scan() for number in records["offset_py"]]
+        assert on_disk == [number for _, number in self.records[self.gone :]]
+
+    def _places(self, numbers: list[int]) -> list[int]:
+        place = {number: at for at, (_, number) in enumerate(self.records)}
+        return [place[number] for number in numbers]
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.log.close()
+            self.wheel.close()
+        self._temporary.cleanup()
+
+
+TestStoreModel = StoreMachine.TestCase
+TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,322 @@
+"""The timer wheel's slots. The figures are those of RocketMQ's TimerWheelTest."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sidecar.store.errors import SlotConflict, WrongFileSize
+from sidecar.store.files import RealFileSystem
+from sidecar.store.layout import EMPTY_SLOT, IGNORE, MAGIC_DELETE, Int64Array, new_records
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_wheel import TimerWheel
+
+SLOTS = 30
+PRECISION_MS = 500
+LAP_MS = 2 * SLOTS * PRECISION_MS
+T_MS = 1_700_000_000_000
+
+
+def a_wheel(path: Path, slots: int = SLOTS) -> TimerWheel:
+    return TimerWheel(path / "timerwheel", slots, PRECISION_MS, RealFileSystem())
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Iterator[TimerWheel]:
+    made = a_wheel(tmp_path)
+    yield made
+    assert made.check() == []
+    made.close()
+
+
+def int64(*values: int) -> Int64Array:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(("time_ms", "index"), [(500, 1), (29_500, 59), (30_000, 0)])
+def test_a_time_has_its_index(wheel: TimerWheel, time_ms: int, index: int) -> None:
+    assert wheel.slot_index(time_ms) == index
+
+
+def test_the_file_has_1920_bytes(tmp_path: Path, wheel: TimerWheel) -> None:
+    assert (tmp_path / "timerwheel").stat().st_size == wheel.file_bytes == 1920
+    assert [path.name for path in tmp_path.iterdir()] == ["timerwheel"]
+
+
+def test_the_default_file_has_38707200_bytes(tmp_path: Path) -> None:
+    wheel = TimerWheel(tmp_path / "timerwheel", 604_800, 1_000, RealFileSystem())
+    assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
+    assert wheel.next_occupied(T_MS) is None
+    wheel.put(T_MS + 14 * 86_400_000 - 1, 0, 52)
+    assert wheel.next_occupied(T_MS) == T_MS + 14 * 86_400_000 - 1_000
+    wheel.close()
+
+
+def test_what_is_put_is_got(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2, 3, 4)
+    slot = wheel.slot(T_MS)
+    assert (slot.first_pos, slot.last_pos, slot.num, slot.magic) == (1, 2, 3, 4)
+    assert slot.time_ms == T_MS
+    assert wheel.slot(T_MS + PRECISION_MS - 1) == slot
+
+
+@pytest.mark.parametrize("time_ms", [0, 500, T_MS, T_MS + 12_345])
+def test_an_empty_slot_is_minus_one(wheel: TimerWheel, time_ms: int) -> None:
+    slot = wheel.slot(time_ms)
+    assert (slot.time_ms, slot.first_pos, slot.last_pos, slot.num) == (-1, -1, -1, 0)
+
+
+def test_a_slot_of_another_lap_reads_as_empty(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2, 3, 4)
+    assert wheel.slot(T_MS + LAP_MS) == EMPTY_SLOT
+    assert wheel.slot(T_MS - LAP_MS) == EMPTY_SLOT
+    assert wheel.num(T_MS + LAP_MS) == 0
+
+
+def test_slots_at_the_epoch_are_like_others(wheel: TimerWheel) -> None:
+    assert wheel.next_occupied(0) is None
+    assert wheel.put_batch(int64(0, 499, 29_999), int64(0, 52, 104)).tolist() == [-1, 0, -1]
+    assert wheel.slot(0) == (0, 0, 52, 2, 0)
+    assert wheel.next_occupied(0) == 0
+    assert wheel.next_occupied(500) == 29_500
+    with pytest.raises(SlotConflict):
+        wheel.put(LAP_MS, 1, 2)
+
+
+def test_num_counts_a_slot_and_all_from_it(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2, 3)
+    wheel.put(T_MS + 5 * PRECISION_MS, 5, 6, 7)
+    assert wheel.num(T_MS) == 3
+    assert wheel.num(T_MS + 5 * PRECISION_MS) == 7
+    assert wheel.num_from(T_MS) == 10
+    assert wheel.num_from(T_MS + PRECISION_MS) == 7
+
+
+@pytest.mark.parametrize(
+    ("ahead", "max_position", "lowest"),
+    [
+        *((0, 50, 1), (0, 100, 2), (0, 200, 3), (0, 300, None), (0, 400, None)),
+        *((5, 50, 2), (5, 100, 2), (5, 200, 3), (5, 300, None)),
+    ],
+)
+def test_check_phy_pos(wheel: TimerWheel, ahead: int, max_position: int, lowest: int | None) -> None:
+    for slots_ahead, first_pos, last_pos in ((0, 1, 100), (5, 2, 200), (10, 3, 300)):
+        wheel.put(T_MS + slots_ahead * PRECISION_MS, first_pos, last_pos)
+    assert wheel.check_phy_pos(T_MS + ahead * PRECISION_MS, max_position) == lowest
+
+
+def test_revise_changes_what_is_not_ignored(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2, 9, 4)
+    assert wheel.revise(T_MS, IGNORE, 4)
+    assert wheel.slot(T_MS)[1:] == (1, 4, 9, 4)
+    assert wheel.revise(T_MS, 3, IGNORE)
+    assert wheel.slot(T_MS)[1:] == (3, 4, 9, 4)
+    assert wheel.revise(T_MS, IGNORE, IGNORE, num=2)
+    assert wheel.slot(T_MS)[1:] == (3, 4, 2, 4)
+
+
+def test_revise_leaves_another_lap_alone_unless_forced(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 3, 4)
+    next_lap_ms = T_MS + LAP_MS
+    wheel.advance(next_lap_ms)
+    assert not wheel.revise(next_lap_ms, IGNORE, 5)
+    assert wheel.slot(next_lap_ms) == EMPTY_SLOT
+    assert wheel.slot(T_MS)[1:4] == (3, 4, 1)
+    assert wheel.revise(next_lap_ms, IGNORE, 5, force=True)
+    assert wheel.slot(next_lap_ms)[1:4] == (5, 5, 1)
+    assert wheel.slot(T_MS) == EMPTY_SLOT
+
+
+def test_flushed_and_reopened_it_is_identical(tmp_path: Path) -> None:
+    wheel = a_wheel(tmp_path)
+    wheel.put_batch(int64(T_MS, T_MS + 600, T_MS), int64(0, 52, 104))
+    wheel.flush()
+    before = (tmp_path / "timerwheel").read_bytes()
+    wheel.close()
+    wheel.close()
+    again = a_wheel(tmp_path)
+    assert (tmp_path / "timerwheel").read_bytes() == before
+    assert again.slot(T_MS) == (T_MS, 0, 104, 2, 0)
+    again.close()
+
+
+@pytest.mark.parametrize("slots", [SLOTS - 1, SLOTS + 1, 2 * SLOTS])
+def test_reopened_with_another_number_of_slots_it_is_refused_and_not_touched(tmp_path: Path, slots: int) -> None:
+    wheel = a_wheel(tmp_path)
+    wheel.put(T_MS, 1, 2)
+    wheel.close()
+    before = (tmp_path / "timerwheel").read_bytes()
+    with pytest.raises(WrongFileSize, match=r"1920 bytes.*Operator action"):
+        a_wheel(tmp_path, slots)
+    assert (tmp_path / "timerwheel").read_bytes() == before
+
+
+@pytest.mark.parametrize(("slots", "precision_ms"), [(0, 500), (30, 0), (-1, 500)])
+def test_a_wheel_without_slots_is_refused(tmp_path: Path, slots: int, precision_ms: int) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        TimerWheel(tmp_path / "timerwheel", slots, precision_ms, RealFileSystem())
+
+
+def test_a_batch_links_each_record_to_the_one_before_in_its_slot(wheel: TimerWheel) -> None:
+    a, b, c = T_MS, T_MS + PRECISION_MS, T_MS - PRECISION_MS
+    assert wheel.put_batch(int64(a, b + 1, a + 499, c, b), int64(0, 52, 104, 156, 208)).tolist() == [-1, -1, 0, -1, 52]
+    assert wheel.put_batch(int64(b, a, b), int64(260, 312, 364)).tolist() == [208, 104, 260]
+    assert wheel.slot(a) == (a, 0, 312, 3, 0)
+    assert wheel.slot(b) == (b, 52, 364, 4, 0)
+    assert wheel.slot(c) == (c, 156, 156, 1, 0)
+    assert wheel.put_batch(int64(), int64()).tolist() == []
+
+
+def test_a_delete_may_take_one_off_num(wheel: TimerWheel) -> None:
+    wheel.put_batch(int64(T_MS, T_MS), int64(0, 52))
+    wheel.put_batch(int64(T_MS, T_MS + 500), int64(104, 156), np.array([-1, 1], np.int32))
+    assert wheel.slot(T_MS) == (T_MS, 0, 104, 1, 0)
+    assert wheel.num(T_MS + 500) == 1
+
+
+def test_a_prepared_batch_changes_nothing_until_it_is_applied(wheel: TimerWheel) -> None:
+    wheel.put_batch(int64(T_MS), int64(0))
+    batch = wheel.prepare_batch(int64(T_MS, T_MS + 500), int64(52, 104))
+    assert batch.prev_positions.tolist() == [0, -1]
+    assert wheel.slot(T_MS).num == 1
+    assert wheel.next_occupied(T_MS + 500) is None
+    wheel.apply(batch)
+    assert wheel.slot(T_MS).num == 2
+    assert wheel.next_occupied(T_MS + 500) == T_MS + 500
+    with pytest.raises(RuntimeError, match="has changed"):
+        wheel.apply(batch)
+
+
+def test_a_put_over_a_live_slot_of_another_lap_is_refused(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2)
+    wheel.advance(T_MS + PRECISION_MS - 1)
+    for other_ms in (T_MS + LAP_MS, T_MS - LAP_MS):
+        with pytest.raises(SlotConflict, match=str(T_MS)):
+            wheel.put(other_ms, 3, 4)
+        with pytest.raises(SlotConflict):
+            wheel.put_batch(int64(other_ms), int64(52))
+        with pytest.raises(SlotConflict):
+            wheel.revise(other_ms, 3, 4, force=True)
+    assert wheel.slot(T_MS)[1:4] == (1, 2, 1)
+    wheel.advance(T_MS + PRECISION_MS)
+    assert wheel.put_batch(int64(T_MS + LAP_MS), int64(52)).tolist() == [-1]
+    assert wheel.slot(T_MS + LAP_MS)[1:4] == (52, 52, 1)
+
+
+def test_a_batch_wider_than_a_lap_is_refused(wheel: TimerWheel) -> None:
+    with pytest.raises(SlotConflict):
+        wheel.put_batch(int64(T_MS, T_MS + LAP_MS), int64(0, 52))
+    assert wheel.num_from(T_MS) == 0
+
+
+def test_a_time_before_the_epoch_is_refused(wheel: TimerWheel) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        wheel.put(-1, 0, 0)
+    with pytest.raises(ValueError, match="negative"):
+        wheel.put_batch(int64(5, -1), int64(0, 52))
+
+
+def test_the_wheel_never_moves_back(wheel: TimerWheel) -> None:
+    wheel.advance(T_MS + 700)
+    wheel.advance(T_MS)
+    assert wheel.live_from_ms == T_MS + 500
+
+
+def test_next_occupied_finds_the_first_slot_from_a_time_on(wheel: TimerWheel) -> None:
+    assert wheel.next_occupied(T_MS) is None
+    wheel.put(T_MS + 7 * PRECISION_MS, 1, 2)
+    assert wheel.next_occupied(T_MS) == T_MS + 7 * PRECISION_MS
+    assert wheel.next_occupied(T_MS + 7 * PRECISION_MS + 499) == T_MS + 7 * PRECISION_MS
+    assert wheel.next_occupied(T_MS + 8 * PRECISION_MS) is None
+    wheel.put(T_MS + 3 * PRECISION_MS, 1, 2)
+    assert wheel.next_occupied(T_MS) == T_MS + 3 * PRECISION_MS
+    assert wheel.next_occupied(T_MS + 4 * PRECISION_MS) == T_MS + 7 * PRECISION_MS
+
+
+def test_next_occupied_sees_a_lap_ahead_and_no_further(wheel: TimerWheel) -> None:
+    wheel.put(T_MS + LAP_MS - PRECISION_MS, 1, 2)
+    assert wheel.next_occupied(T_MS - PRECISION_MS) is None
+    assert wheel.next_occupied(T_MS) == T_MS + LAP_MS - PRECISION_MS
+
+
+def test_counts_per_bucket(wheel: TimerWheel) -> None:
+    times = int64(*(T_MS + slot * PRECISION_MS for slot in (0, 0, 1, 2, 9, 9, 10, 59)))
+    wheel.put_batch(times, np.arange(8, dtype=np.int64) * 52)
+    assert wheel.counts(T_MS, T_MS + 6_000, 1_000).tolist() == [3, 1, 0, 0, 2, 1]
+    assert wheel.counts(T_MS + 1, T_MS + 5_001, 2_500).tolist() == [2, 3]
+    assert wheel.counts(T_MS, T_MS + 5 * LAP_MS, LAP_MS).tolist() == [8, 0, 0, 0, 0]
+    assert wheel.counts(T_MS - LAP_MS + 10_000, T_MS + 10_000, 10_000).tolist() == [0, 0, 7]
+    assert wheel.counts(T_MS, T_MS, 1_000).tolist() == []
+    with pytest.raises(ValueError, match="bucket_ms 0"):
+        wheel.counts(T_MS, T_MS + 1, 0)
+
+
+def test_reset_empties_the_wheel(tmp_path: Path, wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2)
+    assert wheel.next_occupied(T_MS) == T_MS
+    wheel.reset()
+    assert wheel.next_occupied(T_MS) is None
+    assert wheel.num_from(T_MS) == 0
+    assert (tmp_path / "timerwheel").stat().st_size == 1920
+    wheel.put(T_MS + LAP_MS, 1, 2)
+
+
+def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: Path) -> None:
+    """RocketMQ's TimerMessageStoreTest: the last slot gets (-1, max), and after the restart all are there."""
+    log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
+    wheel = a_wheel(tmp_path)
+    records = new_records(250)
+    records["curr_write_time"] = T_MS
+    records["delayed_time"] = np.arange(250) // 50 * PRECISION_MS + 5_000
+    due = records["curr_write_time"] + records["delayed_time"]
+    records["prev_pos"] = wheel.put_batch(due, log.positions_for(250))
+    log.append(records)
+    slots = [wheel.slot(T_MS + 5_000 + n * PRECISION_MS) for n in range(5)]
+    last_ms = slots[-1].time_ms
+    wheel.revise(last_ms, -1, 2**63 - 1)
+    assert len(wheel.check(log.end_position)) == 2
+    assert wheel.rebuild(log.scan()) == 250
+    assert wheel.check(log.end_position) == []
+    assert [wheel.slot(slot.time_ms) for slot in slots] == slots
+    assert sum(len(log.slot_records(slot, PRECISION_MS)[0]) for slot in slots) == 250
+    wheel.close()
+
+
+def test_rebuild_passes_over_what_has_left_and_counts_deletes(tmp_path: Path) -> None:
+    log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
+    wheel = a_wheel(tmp_path)
+    records = new_records(5)
+    records["curr_write_time"] = T_MS
+    records["delayed_time"] = [0, LAP_MS, LAP_MS + 1, LAP_MS + 600, LAP_MS]
+    records["magic"][4] |= MAGIC_DELETE
+    log.append(records)
+    with pytest.raises(SlotConflict):
+        wheel.rebuild(log.scan())
+    with pytest.raises(SlotConflict):
+        wheel.rebuild(log.scan(chunk_records=1))
+    wheel.advance(T_MS + PRECISION_MS)
+    assert wheel.rebuild(log.scan(chunk_records=2)) == 4
+    assert wheel.slot(T_MS) == EMPTY_SLOT
+    assert wheel.slot(T_MS + LAP_MS) == (T_MS + LAP_MS, 52, 208, 1, 0)
+    assert wheel.slot(T_MS + LAP_MS + 500) == (T_MS + LAP_MS + 500, 156, 156, 1, 0)
+    wheel.close()
+
+
+def test_check_names_slots_that_cannot_be(tmp_path: Path) -> None:
+    wheel = a_wheel(tmp_path)
+    wheel.put_batch(int64(T_MS, T_MS + 500), int64(0, 52))
+    wheel.close()
+    index = T_MS // PRECISION_MS % 60
+    with (tmp_path / "timerwheel").open("r+b") as file:
+        file.seek(32 * index)
+        file.write(int(T_MS + 1).to_bytes(8, "little"))
+        file.seek(32 * (index + 1) + 16)
+        file.write(b"\x33")
+    wheel = a_wheel(tmp_path)
+    problems = wheel.check()
+    assert [problem.split(" (")[0] for problem in problems] == [
+        f"slot {index}: does not belong here",
+        f"slot {index + 1}: first_pos lies behind last_pos or is none",
+    ]
+    wheel.close()
