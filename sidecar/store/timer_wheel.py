@@ -341,8 +341,9 @@ class TimerWheel:
         return problems[:_CHECK_PROBLEMS_MAX]
 
     def flush(self) -> None:
-        """Make the wheel durable; for the caller's checkpoint. Raises OSError."""
+        """Make the wheel durable and give its touched pages back; for the caller's checkpoint. Raises OSError."""
         self._mapped.flush()
+        self._mapped.release()
         if self._name_unsynced:
             self._fs.sync_directory(self.path.parent)
             self._name_unsynced = False

@@ -1,6 +1,7 @@
 """Today's code writes the committed bytes and reads them. A change is a new format version and a new golden file."""
 
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ CHECKPOINT = Checkpoint(
     complete_to_offset=42,
     timer_log_end=308,
     timer_log_start=0,
-    payload_log_end=138,
+    payload_log_end=133,
     payload_log_start=0,
     cluster_id="4L6g3nShT-eMCtK--X86sw",
     topic_id="mI9H8nR5Q0yJ3v7gq3n3Yw",
@@ -70,6 +71,16 @@ def test_the_bytes_written_are_the_committed_ones(tmp_path: Path) -> None:
     assert written == sorted(FILES)
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+
+
+def test_the_committed_bytes_are_those_of_the_layout_tables() -> None:
+    timerlog = (GOLDEN / "timerlog" / f"{0:020d}").read_bytes()
+    assert timerlog[104:156] == struct.pack("<iqiqiqiiq", 52, 0, 1, T_MS + 2, 5_001, 48, 40, 3, 2**62)
+    assert timerlog[208:] == struct.pack("<iqi", 48, 0, -1) + bytes(32)
+    timerwheel = (GOLDEN / "timerwheel").read_bytes()
+    assert timerwheel[:32] == struct.pack("<qqqii", -1, -1, -1, 0, 0)
+    index = (T_MS // 1_000 + 5) % 16
+    assert timerwheel[32 * index : 32 * index + 32] == struct.pack("<qqqii", T_MS + 5_000, 0, 256, 3, 0)
 
 
 def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
