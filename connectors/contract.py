@@ -222,9 +222,10 @@ def decode_group(encoded: str) -> str:
             lambda match: bytes([int(match[1], 16)]),
             encoded.removeprefix(_ENCODED_GROUP).encode(),
         )
-        return raw.decode()
+        group = raw.decode()
     except UnicodeDecodeError:
         return encoded
+    return group if encode_group(group) == encoded else encoded
 
 
 class TopicKind(StrEnum):
@@ -267,6 +268,20 @@ class TopicNames:
                 raise ValueError(f"'{self.prefix + template}' makes no legal Kafka topic name (letters, digits, . _ -)")
             head, tail = (self.prefix + template).split(slot)
             object.__setattr__(self, name, re.compile(f"{re.escape(head)}(.+){re.escape(tail)}"))
+        self._check_told_apart()
+
+    def _check_told_apart(self) -> None:
+        """Raises ValueError when one topic name could be of two kinds."""
+        for template, pattern in ((self.retry_template, self._retry), (self.dead_letter_template, self._dead_letter)):
+            if any(pattern.fullmatch(topic) for topic in (self.level(1), self.wheel, self.send_back)):
+                raise ValueError(f"the topic templates '{template}' and '{self.schedule_template}' make equal names")
+        retry, dead_letter = self.retry_template.split("{group}"), self.dead_letter_template.split("{group}")
+        heads_overlap = retry[0].startswith(dead_letter[0]) or dead_letter[0].startswith(retry[0])
+        tails_overlap = retry[1].endswith(dead_letter[1]) or dead_letter[1].endswith(retry[1])
+        if heads_overlap and tails_overlap:
+            raise ValueError(
+                f"the topic templates '{self.retry_template}' and '{self.dead_letter_template}' make equal names"
+            )
 
     def level(self, level: int) -> str:
         return self.prefix + self.schedule_template.replace("{queue}", str(level))

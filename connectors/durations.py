@@ -10,7 +10,11 @@ import re
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+MAX_DURATION_MS = 36_500 * UNITS_MS["d"]
+"""A hundred years: no time that is calculated with it leaves 64 bits."""
+
 _PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_MAX_DIGITS = 18
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
@@ -22,7 +26,8 @@ def parse_duration_ms(text: str) -> int:
     """Milliseconds of ``text``, such as ``250ms``, ``90s`` or ``1h30m``.
 
     Raises:
-        DurationError: bare numbers, signs, fractions, unknown or repeated units, units out of order.
+        DurationError: bare numbers, signs, fractions, unknown or repeated units, units out of order, beyond
+            `MAX_DURATION_MS`.
     """
     text = text.strip()
     if not _DURATION.fullmatch(text):
@@ -38,7 +43,9 @@ def parse_duration_ms(text: str) -> int:
                 f"'{text}' is not a duration; write its units once each, the largest first, as in 1h30m"
             )
         last_unit_ms = unit_ms
-        total_ms += int(number) * unit_ms
+        total_ms += int(number) * unit_ms if len(number) <= _MAX_DIGITS else MAX_DURATION_MS + 1
+    if total_ms > MAX_DURATION_MS:
+        raise DurationError(f"'{text[:40]}' is too long; the longest duration is {format_duration(MAX_DURATION_MS)}")
     return total_ms
 
 

@@ -6,7 +6,6 @@ True
 """
 
 import base64
-import binascii
 
 import msgspec
 
@@ -38,7 +37,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         try:
             padded = word.strip() + "=" * (-len(word.strip()) % 4)
             receipt = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=cls)
-        except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise ReceiptError(f"'{word[:40]}' is no receipt; pass the word that 'timewheel send' printed") from error
         if receipt.version != _VERSION:
             raise ReceiptError(f"the receipt is of version {receipt.version}; this Timewheel reads {_VERSION}")

@@ -33,6 +33,7 @@ class Health:
 
     def broker_answers(self) -> None:
         self.broker_silent_since_ms = None
+        self.broker_error = ""
 
     def broker_is_silent(self, error: str) -> None:
         if self.broker_silent_since_ms is None:

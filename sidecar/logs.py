@@ -1,6 +1,7 @@
 """Structured logs on standard error: one event a fact, for people on a terminal and as JSON elsewhere."""
 
 import logging
+import re
 import sys
 from typing import Literal
 
@@ -41,4 +42,27 @@ def configure_logging(log_format: Literal["auto", "console", "json"], level: str
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("librdkafka").addFilter(_OncePerMinute())
+
+
+class _OncePerMinute(logging.Filter):
+    """Lets librdkafka say a thing once a minute: a client that cannot connect says so many times a second.
+
+    Two messages that differ in numbers only are the same thing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = re.sub(r"[0-9]+(ms|s)?", "#", record.getMessage())
+        told_s = self._told_s.get(kind, -60.0)
+        if record.created - told_s < 60:
+            return False
+        if len(self._told_s) > 1_000:
+            self._told_s.clear()
+        self._told_s[kind] = record.created
+        return True

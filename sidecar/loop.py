@@ -1,8 +1,8 @@
 """The only loop: read what there is, publish what is due, commit both as one.
 
-A turn publishes at most one transaction. Its records are produced first, then the next batch is read while Kafka
-acknowledges them, then the transaction is committed: parsing costs no waiting, and one batch is never far ahead of the
-other. Back-pressure is that the next batch is not read.
+A turn publishes at most one transaction. Its records are produced, its commit begins, and while Kafka works on that the
+next batch is read: parsing costs no waiting, and reading is never far ahead of publishing. Back-pressure is that the
+next batch is not read.
 """
 
 from collections.abc import Callable
@@ -97,9 +97,11 @@ class Loop:
         except KafkaException as error:  # no verdict on a destination
             self._abort(TransactionAbortedError(error.args[0]))
             return
-        # 3. While Kafka acknowledges, the next batch. A revocation in here settles the transaction itself.
+        # 3. Records and progress become final together.
+        self._publishing.commit(_offsets(drafts))
+        # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         self._intake.read(0)
-        # 4. Records and progress become final together.
+        # 5. The outcome.
         self._settle()
 
     # --- transactions -------------------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ class Loop:
         if drafts is None:
             return
         try:
-            self._publishing.commit(_offsets(drafts))
+            self._publishing.settle()
         except TransactionAbortedError as error:
             self._in_hand = drafts
             self._abort(error)

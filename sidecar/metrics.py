@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 
@@ -26,12 +27,13 @@ class BatchHistogram(Collector):
         """Count an array of values, in the histogram's unit."""
         places = np.searchsorted(self._bounds, values, side="left")
         counts = np.bincount(places, minlength=len(self._bounds) + 1)
-        self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
         self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
+        # Last, because `collect`, in another thread, goes by the counts.
+        self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])
-        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        names = [*map(floatToGoString, self._bounds.tolist()), "+Inf"]
         for label, counts in list(self._counts.items()):
             cumulated = np.cumsum(counts)
             buckets = list(zip(names, map(float, cumulated), strict=True))

@@ -29,6 +29,7 @@ from pydantic_settings import (
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     YamlConfigSettingsSource,
 )
 
@@ -39,7 +40,8 @@ from sidecar.errors import UsageError
 
 ENV_PREFIX = "TIMEWHEEL_"
 
-_SECRET_OPTION = re.compile(r"password|secret|token|ssl\.key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
+_NO_JSON_OBJECT = 'is no JSON object such as {"security.protocol": "SSL"}'
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -56,7 +58,11 @@ def _globs(value: object) -> object:
 
 
 def _levels(value: object) -> object:
-    return DelayLevels.parse(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return DelayLevels.parse(value)
+    if isinstance(value, DelayLevels):
+        return value
+    raise ValueError(f"{value!r} is no text of blank-separated durations, such as '1s 5s 3h'")
 
 
 def _kafka_options(value: object) -> object:
@@ -64,14 +70,18 @@ def _kafka_options(value: object) -> object:
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
-            raise ValueError(f'is no JSON object such as {{"security.protocol": "SSL"}}: {error}') from None
+            raise ValueError(f"{_NO_JSON_OBJECT}: {error}") from None
     if isinstance(value, Mapping):
-        return {str(name): _option_text(option) for name, option in value.items()}
-    return value
+        return {str(name): _option_text(str(name), option) for name, option in value.items()}
+    raise ValueError("is no map of librdkafka options and their values")
 
 
-def _option_text(option: object) -> str:
-    return str(option).lower() if isinstance(option, bool) else str(option)
+def _option_text(name: str, option: object) -> str:
+    if isinstance(option, bool):
+        return str(option).lower()
+    if isinstance(option, str | int | float):
+        return str(option)
+    raise ValueError(f"{name} has no value that is a text, a number or true or false")  # which may be a secret
 
 
 def _not_protected(options: dict[str, str]) -> dict[str, str]:
@@ -94,7 +104,21 @@ Levels = Annotated[
     BeforeValidator(_levels),
     PlainSerializer(lambda levels: " ".join(map(format_duration, levels.delays_ms)), return_type=str),
 ]
-KafkaOptions = Annotated[dict[str, str], NoDecode, BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
+# Decoded where it is read, so that the maps of flags, environment and file are merged option by option.
+KafkaOptions = Annotated[dict[str, str], BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
+
+# An empty environment variable is no token.
+Token = Annotated[SecretStr | None, BeforeValidator(lambda token: token or None)]
+
+
+class YamlFile(YamlConfigSettingsSource):
+    """The settings file, which is a map of names and values, or empty."""
+
+    def _read_file(self, file_path: Path) -> dict[str, Any]:  # type: ignore[override]
+        content = super()._read_file(file_path)
+        if not isinstance(content, dict):
+            raise TypeError("is no map; write one setting a line, such as 'group_id: timewheel'")
+        return {str(name): value for name, value in content.items()}
 
 
 class Settings(BaseSettings):
@@ -173,7 +197,7 @@ class Settings(BaseSettings):
     http_address: str = Field(
         "127.0.0.1:8080", description="host:port of health, metrics and API; port 0: any free one."
     )
-    http_token: SecretStr | None = Field(
+    http_token: Token = Field(
         None, description="Bearer token of the API; required when http_address is not a loopback address."
     )
     log_format: Literal["auto", "console", "json"] = Field(
@@ -190,14 +214,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        yaml_settings = YamlConfigSettingsSource(settings_cls, yaml_file=settings_cls.model_config.get("yaml_file"))
+        yaml_settings = YamlFile(settings_cls, yaml_file=settings_cls.model_config.get("yaml_file"))
         return init_settings, env_settings, yaml_settings
 
     @field_validator("http_address")
     @classmethod
     def _check_http_address(cls, address: str) -> str:
         host, separator, port = address.rpartition(":")
-        if not separator or not host or not port.isdigit() or int(port) > 65_535:
+        if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
             raise ValueError(f"'{address}' is not host:port, such as 127.0.0.1:8080")
         return address
 
@@ -270,7 +294,9 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         return _settings_class(config_file)(**dict(flags or {}))
     except pydantic.ValidationError as error:
         _raise_usage_error(error)
-    except (ValueError, TypeError) as error:  # a YAML file that is no map, or no YAML
+    except SettingsError as error:  # of the environment, where kafka alone is decoded before it is checked
+        raise UsageError(f"kafka: {_NO_JSON_OBJECT}: {error.__cause__}") from error
+    except (ValueError, TypeError, OSError) as error:  # a file that is no map, no text, or cannot be read
         raise UsageError(f"{config_file or 'settings'}: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):

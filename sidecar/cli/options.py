@@ -78,7 +78,7 @@ def _value(name: str, value: Any) -> Any:
     options = {}
     for pair in value:
         key, separator, option = pair.partition("=")
-        if not separator:
+        if not separator or not key:
             raise typer.BadParameter(f"'{pair}' is not key=value", param_hint="--kafka")
         options[key] = option
     return options

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from sidecar.dispatch.call_thread import Call, Caller, CallThread
 from sidecar.errors import ClientsLostError
 
 CALL_TIMEOUT_S = 1.0
@@ -60,20 +61,34 @@ class StoppedWaitingError(Exception):
 
 
 class Publishing(Protocol):
-    """One batch at a time: ``begin``, any number of ``produce``, then ``commit`` or ``abort``."""
-
-    def begin(self) -> None: ...
+    """One batch at a time: ``begin``, any number of ``produce``, then ``commit`` and ``settle``, or ``abort``."""
 
     produce: Produce
     """``produce(topic, value, key, partition, headers=headers)``, the client's own: the hot path has no wrapper."""
 
-    def make_room(self) -> None: ...
+    def begin(self) -> None:
+        """Open a batch."""
 
-    def commit(self, offsets: list[TopicPartition]) -> None: ...
+    def make_room(self) -> None:
+        """The producer's queue is full: let it send."""
 
-    def abort(self) -> None: ...
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        """Begin to make the records and the offsets final; `settle` tells the outcome."""
 
-    def close(self) -> None: ...
+    def settle(self) -> None:
+        """Wait for the commit.
+
+        Raises:
+            TransactionAbortedError: nothing became visible; `abort` must follow.
+            StoppedWaitingError: a stop was asked for and Kafka does not answer.
+            ClientsLostError: the clients are of no more use.
+        """
+
+    def abort(self) -> None:
+        """Make sure that nothing of the open batch becomes visible."""
+
+    def close(self) -> None:
+        """Release the producers without waiting; what is open ends at the next start, or by its time-out."""
 
 
 class ExactlyOnce:
@@ -82,9 +97,11 @@ class ExactlyOnce:
     Args:
         producers: two transactional producers, not yet initialised.
         group_metadata: the consumer's, asked for at each commit, so that a stale generation is refused.
+        failures: where the producers' delivery callback (`collect_failures`) puts what failed.
         is_stopping: whether to give up waiting for a broker that does not answer.
+        make_caller: what runs the blocking calls; gets a function that counts Kafka's answers.
 
-    Every method raises ClientsLostError when the producers are of no more use.
+    Every method may raise ClientsLostError: the producers are of no more use.
     """
 
     def __init__(
@@ -93,15 +110,22 @@ class ExactlyOnce:
         group_metadata: Callable[[], Any],
         failures: list[tuple[str, int, KafkaError]],
         is_stopping: Callable[[], bool],
+        make_caller: Callable[[Callable[[], int]], Caller] = CallThread,
     ) -> None:
         self._producers = producers
         self._group_metadata = group_metadata
         self._failures = failures
         self._is_stopping = is_stopping
+        self._answers = 0
+        self._caller = make_caller(lambda: self._answers)
         self._turn = 0
         self._producer = producers[0]
         self.produce: Produce = self._producer.produce
-        for producer in producers:
+        self._call(self._init_transactions)
+
+    def _init_transactions(self) -> None:
+        """Ends what an earlier life of these ids has left open, and fences it."""
+        for producer in self._producers:
             self._until_answered(producer.init_transactions, "init_transactions")
 
     def begin(self) -> None:
@@ -114,44 +138,48 @@ class ExactlyOnce:
             raise ClientsLostError(f"begin_transaction: {error}") from error
 
     def make_room(self) -> None:
-        """The producer's queue is full: let it send."""
         self._producer.poll(0.05)
 
     def commit(self, offsets: list[TopicPartition]) -> None:
-        """Make the records and the offsets final.
+        producer, metadata = self._producer, self._group_metadata()
 
-        Raises:
-            TransactionAbortedError: nothing became visible.
-        """
-        metadata = self._group_metadata()
-        # 1. The progress joins the transaction, under the consumer's generation: an owner of yesterday is refused here.
-        self._until_answered(
-            lambda timeout_s: self._producer.send_offsets_to_transaction(offsets, metadata, timeout_s), "send_offsets"
-        )
-        # 2. The commit. A time-out is not an abort: the same call is repeated on the same producer until it answers.
-        self._until_answered(self._producer.commit_transaction, "commit_transaction")
+        def finish() -> None:
+            # 1. The progress joins the transaction, under the consumer's generation: an owner of yesterday is refused.
+            self._until_answered(
+                lambda timeout_s: producer.send_offsets_to_transaction(offsets, metadata, timeout_s), "send_offsets"
+            )
+            # 2. A time-out is not an abort: the same call is repeated on the same producer until it answers.
+            self._until_answered(producer.commit_transaction, "commit_transaction")
+
+        self._caller.submit(finish)
+
+    def settle(self) -> None:
+        self._caller.result(self._is_stopping)
         # 3. Only now may the other producer begin.
         self._turn += 1
 
     def abort(self) -> None:
-        """Make sure that nothing of the open transaction becomes visible."""
+        producer = self._producer
         try:
-            self._until_answered(self._producer.abort_transaction, "abort_transaction")
+            self._call(lambda: self._until_answered(producer.abort_transaction, "abort_transaction"))
         except TransactionAbortedError as error:
             raise ClientsLostError(f"abort_transaction: {error}") from error
         self._turn += 1
 
     def close(self) -> None:
-        """Release the producers without waiting; an open transaction ends at the next start or by its time-out."""
-        for producer in self._producers:
-            producer.purge()
-            producer.poll(0)
+        self._caller.close()
+
+    def _call(self, call: Call) -> None:
+        self._caller.submit(call)
+        self._caller.result(self._is_stopping)
 
     def _until_answered(self, call: Callable[[float], object], name: str) -> None:
+        """Repeat a call until Kafka has answered it for good."""
         while True:
             try:
                 call(CALL_TIMEOUT_S)
             except KafkaException as exception:
+                self._answers += 1
                 error: KafkaError = exception.args[0]
                 if error.fatal():
                     raise ClientsLostError(f"{name}: {error}") from exception
@@ -163,6 +191,7 @@ class ExactlyOnce:
                     raise StoppedWaitingError(f"{name}: {error}") from exception
                 log.info("kafka does not answer yet", call=name, error=str(error))
             else:
+                self._answers += 1
                 return
 
 
@@ -180,6 +209,7 @@ class AtLeastOnce:
         self._commit_offsets = commit_offsets
         self._failures = failures
         self._is_stopping = is_stopping
+        self._offsets: list[TopicPartition] = []
         self.produce: Produce = producer.produce
 
     def begin(self) -> None:
@@ -189,6 +219,9 @@ class AtLeastOnce:
         self._producer.poll(0.05)
 
     def commit(self, offsets: list[TopicPartition]) -> None:
+        self._offsets = offsets
+
+    def settle(self) -> None:
         while self._producer.flush(CALL_TIMEOUT_S):
             if self._is_stopping():
                 raise StoppedWaitingError("flush: kafka does not answer")
@@ -196,7 +229,7 @@ class AtLeastOnce:
             raise TransactionAbortedError(self._failures[0][2], self._failures)
         while True:
             try:
-                self._commit_offsets(offsets)
+                self._commit_offsets(self._offsets)
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if not error.retriable():

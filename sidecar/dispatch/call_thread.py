@@ -1,0 +1,103 @@
+"""Runs Kafka's blocking transaction calls beside the loop, one at a time, and notices one that never returns.
+
+librdkafka's ``send_offsets_to_transaction`` can wait for ever for a coordinator that went away, whatever its time-out
+(confluentinc/librdkafka issues 5456 and 5511; seen with 2.16 whenever a broker restarts in that moment). A call that is
+stuck cannot be ended. It is left behind with its producer, and new clients take over: Kafka fences the old ones.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from sidecar.errors import ClientsLostError
+
+STUCK_AFTER_S = 5.0
+"""Kafka's calls are given 1 s each; a call without an answer for this long is left behind."""
+
+_GIVE_UP_AFTER_S = 1.0
+_LOOK_S = 0.1
+
+Call = Callable[[], None]
+
+
+class Caller(Protocol):
+    """Runs one call at a time."""
+
+    def submit(self, call: Call) -> None:
+        """Begin a call; `result` must follow before the next."""
+
+    def result(self, give_up: Callable[[], bool]) -> None:
+        """Wait for the call; raises what it raised.
+
+        Args:
+            give_up: asked now and then while waiting; when it says so, the call is left behind as if it were stuck.
+
+        Raises:
+            ClientsLostError: the call does not return.
+        """
+
+    def close(self) -> None:
+        """End the thread as soon as its call returns."""
+
+
+class InlineCaller:
+    """Runs each call at once, in the caller's thread: for simulations, which are their own Kafka."""
+
+    def __init__(self) -> None:
+        self._failure: BaseException | None = None
+
+    def submit(self, call: Call) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001
+            self._failure = error
+
+    def result(self, give_up: Callable[[], bool]) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        pass
+
+
+class CallThread:
+    """Runs each call in one daemon thread.
+
+    Args:
+        progress: the count of Kafka's answers so far; a call that gets answers, even "try again", is not stuck.
+    """
+
+    def __init__(self, progress: Callable[[], int]) -> None:
+        self._progress = progress
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._done = threading.Event()
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._work, name="transactions", daemon=True).start()
+
+    def submit(self, call: Call) -> None:
+        self._done.clear()
+        self._failure = None
+        self._calls.put(call)
+
+    def result(self, give_up: Callable[[], bool]) -> None:
+        waited_s, seen = 0.0, self._progress()
+        while not self._done.wait(_LOOK_S):
+            waited_s = waited_s + _LOOK_S if self._progress() == seen else 0.0
+            seen = self._progress()
+            if waited_s >= STUCK_AFTER_S or (give_up() and waited_s >= _GIVE_UP_AFTER_S):
+                raise ClientsLostError(f"a transaction call has not returned for {waited_s:.0f} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001
+                self._failure = error
+            self._done.set()

@@ -1,0 +1,169 @@
+"""Plain Kafka clients for tests, and the ledger that judges what came out against what went in."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """A record as a reader saw it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    def header(self, name: str) -> bytes | None:
+        """The only header of that name; None where there is none."""
+        values = [value for header, value in self.headers if header == name]
+        assert len(values) <= 1, f"{name} stands {len(values)} times in {self.headers}"
+        return values[0] if values else None
+
+    def text(self, name: str) -> str:
+        return (self.header(name) or b"").decode()
+
+    @property
+    def lateness_ms(self) -> int:
+        """Publish time less due time."""
+        return self.timestamp_ms - int(self.text("TIMER_OUT_MS"))
+
+
+def as_record(message: Message) -> Record:
+    return Record(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        message.headers() or [],  # type: ignore[arg-type]
+    )
+
+
+@dataclass
+class Kafka:
+    """A broker and clients for it."""
+
+    bootstrap_servers: str
+    _admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    @property
+    def admin(self) -> AdminClient:
+        return self._admin
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> str:
+        """Config names with underscores for dots (``max_message_bytes="1000"``)."""
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=named)])[name].result(30)
+        return name
+
+    def topics(self) -> set[str]:
+        return set(self._admin.list_topics(timeout=10).topics)
+
+    def producer(self, **config: object) -> Producer:
+        options = {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random"}
+        return Producer({**options, **{key.replace("_", "."): value for key, value in config.items()}})
+
+    def produce(self, records: Iterable[tuple[str, bytes | None, bytes | None, Headers]], **config: object) -> int:
+        """Produce (topic, key, value, headers) and wait for every acknowledgement; how many there were."""
+        producer = self.producer(linger_ms=5, queue_buffering_max_messages=1_000_000, **config)
+        failures: list[str] = []
+
+        def on_delivery(error: object, _message: object) -> None:
+            if error is not None:
+                failures.append(str(error))
+
+        count = 0
+        for topic, key, value, headers in records:
+            producer.produce(topic, value, key, headers=list(headers), on_delivery=on_delivery)
+            count += 1
+            if count % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(60) == 0, "not everything was acknowledged"
+        assert not failures, failures[:3]
+        return count
+
+    def read(
+        self, topics: Sequence[str], count: int, timeout_s: float = 30.0, *, committed: bool = True
+    ) -> list[Record]:
+        """Read from the beginning until ``count`` records have come, then until the ends; fails when fewer come."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": f"test-reader-{time.time_ns()}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        metadata = self._admin.list_topics(timeout=10).topics
+        assigned = [TopicPartition(topic, number, 0) for topic in topics for number in metadata[topic].partitions]
+        consumer.assign(assigned)
+        records: list[Record] = []
+        at_end: set[tuple[str | None, int | None]] = set()
+        deadline = time.monotonic() + timeout_s
+        try:
+            while len(records) < count or len(at_end) < len(assigned):
+                assert time.monotonic() < deadline, (
+                    f"{len(records)} of {count} records after {timeout_s:.0f} s in {', '.join(topics)}"
+                )
+                for message in consumer.consume(10_000, 0.1):
+                    place = message.topic(), message.partition()
+                    if message.error() is not None:
+                        at_end.add(place)
+                    else:
+                        at_end.discard(place)
+                        records.append(as_record(message))
+        finally:
+            consumer.close()
+        return records
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Deliveries judged by id."""
+
+    lost: list[str]
+    twice: list[str]
+    early: list[str]
+    lateness_ms: list[int]
+
+    def percentile(self, share: float) -> int:
+        """Lateness in ms that ``share`` of the deliveries stay within."""
+        ordered = sorted(self.lateness_ms)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+    def assert_exactly_once(self) -> None:
+        assert not self.lost, f"{len(self.lost)} lost, such as {self.lost[:3]}"
+        assert not self.twice, f"{len(self.twice)} twice, such as {self.twice[:3]}"
+        assert not self.early, f"{len(self.early)} early, such as {self.early[:3]}"
+
+
+def judge(expected: Iterable[str], delivered: Sequence[Record]) -> Verdict:
+    """Hold deliveries against the ids that were scheduled."""
+    seen = Counter(record.text("UNIQ_KEY") for record in delivered)
+    wanted = set(expected)
+    unknown = set(seen) - wanted
+    assert not unknown, f"delivered, but never scheduled: {sorted(unknown)[:3]}"
+    return Verdict(
+        lost=sorted(wanted - set(seen)),
+        twice=sorted(name for name, count in seen.items() if count > 1),
+        early=sorted(record.text("UNIQ_KEY") for record in delivered if record.lateness_ms < 0),
+        lateness_ms=[record.lateness_ms for record in delivered],
+    )

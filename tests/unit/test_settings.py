@@ -1,0 +1,429 @@
+"""Settings: where they come from, what is refused and with which words, what is shown."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from connectors.contract import DelayLevels
+from connectors.kafka import PROTECTED_OPTIONS
+from sidecar.errors import UsageError
+from sidecar.settings import Settings, load_settings, unknown_environment
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without variables of ours, to be filled by the test."""
+    for name in list(os.environ):
+        if name.upper().startswith("TIMEWHEEL_"):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    """Where the settings file goes."""
+    return tmp_path / "timewheel.yaml"
+
+
+def refused(flags: dict[str, Any], file: Path | None = None) -> str:
+    """The sentence for settings that cannot be used."""
+    with pytest.raises(UsageError) as caught:
+        load_settings(flags, file)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
+    environment: pytest.MonkeyPatch, config_file: Path
+) -> None:
+    assert load_settings().group_id == "timewheel"
+    config_file.write_text("group_id: from-file")
+    assert load_settings({}, config_file).group_id == "from-file"
+    environment.setenv("TIMEWHEEL_GROUP_ID", "from-environment")
+    assert load_settings({}, config_file).group_id == "from-environment"
+    assert load_settings({"group_id": "from-flag"}, config_file).group_id == "from-flag"
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_can_stand_in_the_environment(environment: pytest.MonkeyPatch, name: str) -> None:
+    texts = {
+        "kafka": '{"client.rack": "a"}',
+        "instance_id": "one",
+        "membership": "dynamic",
+        "data_dir": "/data",
+        "schedule_topic_template": "WAIT-{queue}",
+        "retry_topic_template": "R-{group}",
+        "dead_letter_topic_template": "D-{group}",
+        "levels": "2s",
+        "guarantee": "at_least_once",
+        "http_address": "127.0.0.1:1",
+        "http_token": "word",
+        "log_format": "json",
+        "log_level": "debug",
+    }
+    default = getattr(Settings.model_construct(), name)
+    kind = Settings.model_fields[name].annotation
+    text = texts.get(name)
+    if text is None and isinstance(default, bool):
+        text = str(not default).lower()
+    elif text is None and kind is int:
+        text = "12345ms" if "delay" in name or "skew" in name or "timeout" in name else "77"
+        text = "2048" if name.endswith("_bytes") else text
+    environment.setenv(f"TIMEWHEEL_{name.upper()}", text or "other")
+    assert getattr(load_settings(), name) != default
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load_settings().group_id = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# nothing yet\n", "---\n", "{}"])
+def test_an_empty_file_changes_nothing(config_file: Path, content: str) -> None:
+    config_file.write_text(content)
+    assert load_settings({}, config_file).model_dump() == load_settings().model_dump()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"- a\n- b\n", "is no map"),
+        (b"timewheel", "is no map"),
+        (b"42", "is no map"),
+        (b"levels: [", "is no YAML"),
+        (b"a: b: c", "is no YAML"),
+        (b"group_id: !!python/object:os.system x", "is no YAML"),
+        (b"group_id: \x01", "is no YAML"),
+        (b"group_id: \xff\xfe", "utf-8"),
+    ],
+)
+def test_a_file_that_is_no_map_of_settings_is_named(config_file: Path, content: bytes, told: str) -> None:
+    config_file.write_bytes(content)
+    sentence = refused({}, config_file)
+    assert str(config_file) in sentence
+    assert told in sentence
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert refused({}, tmp_path / "absent.yaml") == f"--config {tmp_path}/absent.yaml: there is no such file"
+    assert "no such file" in refused({}, tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(config_file: Path, environment: pytest.MonkeyPatch) -> None:
+    config_file.touch()
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(config_file))
+
+    environment.setattr(Path, "open", denied)
+    assert "Permission denied" in refused({}, config_file)
+
+
+@pytest.mark.parametrize("key", ["grup_id", "GROUP_ID_", "1", "group-id"])
+def test_a_key_that_names_no_setting_is_named(config_file: Path, key: str) -> None:
+    config_file.write_text(f"group_id: a\n{key}: b\n")
+    assert refused({}, config_file).startswith(f"{key}: there is no such setting")
+
+
+def test_every_fault_is_told_at_once(config_file: Path) -> None:
+    config_file.write_text("grup_id: a\npartitions: none\nmax_delay: 90\n")
+    sentence = refused({"levels": "5x"}, config_file)
+    assert [line.split(":")[0] for line in sentence.splitlines()] == ["levels", "partitions", "max_delay", "grup_id"]
+
+
+def test_a_variable_that_names_no_setting_is_reported(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("TIMEWHEEL_GRUP_ID", "a")
+    environment.setenv("TIMEWHEEL_LEVEL", "a")
+    environment.setenv("TIMEWHEEL_GROUP_ID", "a")
+    environment.setenv("OTHER_GROUP_ID", "a")
+    assert unknown_environment() == ["TIMEWHEEL_GRUP_ID", "TIMEWHEEL_LEVEL"]
+    assert load_settings().group_id == "a"
+
+
+def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_left_alone(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    environment.setenv("TIMEWHEEL_SERVICE_HOST", "10.0.0.1")
+    environment.setenv("TIMEWHEEL_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+    environment.setenv("TIMEWHEEL_PORT", "tcp://10.0.0.1:8080")
+    assert unknown_environment() == []
+
+
+# --- durations and levels ---------------------------------------------------------------------------------------------
+
+DURATIONS = ["session_timeout", "max_delay", "max_clock_skew", "transaction_timeout"]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_duration_is_a_text_with_units(environment: pytest.MonkeyPatch, config_file: Path, name: str) -> None:
+    assert getattr(load_settings({name: "1h30m"}), name) == 5_400_000
+    config_file.write_text(f"{name}: 250ms")
+    assert getattr(load_settings({}, config_file), name) == 250
+    environment.setenv(f"TIMEWHEEL_{name.upper()}", "90s")
+    assert getattr(load_settings(), name) == 90_000
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("value", ["90", 90, 90.0, True, None, "-1s", "1.5h", "soon", "", ["1s"]])
+def test_a_duration_is_never_bare(name: str, value: object) -> None:
+    sentence = refused({name: value})
+    assert sentence.startswith(f"{name}: ")
+    assert "is not a duration" in sentence
+
+
+def test_a_bare_number_in_the_file_is_no_duration(config_file: Path) -> None:
+    config_file.write_text("max_delay: 1:30\n")  # YAML's own way to write 90
+    assert "max_delay: 90 is not a duration" in refused({}, config_file)
+
+
+@pytest.mark.parametrize(
+    ("levels", "told"), [("1s 5x 3h", "level 2 is '5x'"), ("1s 5", "level 2 is '5'"), ("", "there is no level")]
+)
+def test_levels_that_cannot_be_read_name_the_token(levels: str, told: str) -> None:
+    sentence = refused({"levels": levels})
+    assert sentence.startswith("levels: ")
+    assert told in sentence
+
+
+@pytest.mark.parametrize("content", ["levels: 5", "levels: [1s, 5s]", "levels: {delays_ms: [-5]}", "levels:"])
+def test_levels_in_the_file_are_one_text(config_file: Path, content: str) -> None:
+    config_file.write_text(content)
+    assert "is no text of blank-separated durations" in refused({}, config_file)
+
+
+def test_levels_are_read_from_anywhere(environment: pytest.MonkeyPatch, config_file: Path) -> None:
+    config_file.write_text("levels: 1s 3h\n")
+    assert load_settings({}, config_file).levels == DelayLevels((1_000, 10_800_000))
+    environment.setenv("TIMEWHEEL_LEVELS", "2s")
+    assert load_settings({}, config_file).levels == DelayLevels((2_000,))
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "globs"),
+    [("a", ("a",)), ("a,b-*", ("a", "b-*")), (" a , b ,", ("a", "b")), ("", ()), (",", ()), ("*", ("*",))],
+)
+def test_a_list_is_comma_separated(environment: pytest.MonkeyPatch, text: str, globs: tuple[str, ...]) -> None:
+    assert load_settings({"allowed_topics": text}).allowed_topics == globs
+    environment.setenv("TIMEWHEEL_DENIED_TOPICS", text)
+    assert load_settings().denied_topics == globs
+
+
+def test_a_list_in_the_file_is_either_kind_of_list(config_file: Path) -> None:
+    config_file.write_text("allowed_topics: a,b\ndenied_topics: [c, d-*]\n")
+    settings = load_settings({}, config_file)
+    assert settings.allowed_topics == ("a", "b")
+    assert settings.denied_topics == ("c", "d-*")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "topic", "verdict"),
+    [
+        ("*", "", "orders", True),
+        ("orders-*", "", "orders-eu", True),
+        ("orders-*", "", "orders", False),
+        ("orders-*", "", "Orders-eu", False),
+        ("orders,bills", "", "bills", True),
+        ("*", "secret-*", "secret-1", False),
+        ("secret-1", "secret-*", "secret-1", False),
+        ("", "", "orders", False),
+        ("order?", "", "orders", True),
+        ("a.b", "", "axb", False),
+    ],
+)
+def test_a_destination_is_allowed_by_a_glob_and_deny_wins(allowed: str, denied: str, topic: str, verdict: bool) -> None:
+    settings = load_settings({"allowed_topics": allowed, "denied_topics": denied})
+    assert settings.is_topic_allowed(topic) is verdict
+
+
+def test_groups_are_allowed_by_a_glob() -> None:
+    settings = load_settings({"allowed_groups": "orders*,billing"})
+    assert [settings.is_group_allowed(group) for group in ("orders-eu", "billing", "billing2")] == [True, True, False]
+
+
+# --- kafka ------------------------------------------------------------------------------------------------------------
+
+
+def test_kafka_is_a_map_in_the_file_json_in_the_environment_and_pairs_on_the_command_line(
+    environment: pytest.MonkeyPatch, config_file: Path
+) -> None:
+    config_file.write_text("kafka:\n  security.protocol: SASL_SSL\n  enable.ssl.certificate.verification: false\n")
+    from_file = {"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": "false"}
+    assert load_settings({}, config_file).kafka == from_file
+    environment.setenv("TIMEWHEEL_KAFKA", '{"linger.ms": 5, "log.connection.close": true}')
+    assert load_settings().kafka == {"linger.ms": "5", "log.connection.close": "true"}
+    assert load_settings({"kafka": {"client.rack": "a=b"}}).kafka["client.rack"] == "a=b"
+
+
+def test_kafka_options_are_merged_one_by_one_in_the_order_of_their_sources(
+    environment: pytest.MonkeyPatch, config_file: Path
+) -> None:
+    config_file.write_text("kafka: {sasl.password: file, client.rack: file, linger.ms: 1}\n")
+    environment.setenv("TIMEWHEEL_KAFKA", '{"sasl.password": "environment", "client.rack": "environment"}')
+    assert load_settings({"kafka": {"client.rack": "flag"}}, config_file).kafka == {
+        "sasl.password": "environment",
+        "client.rack": "flag",
+        "linger.ms": "1",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "a=b", '{"sasl.password": "hunter2"', "security.protocol: SSL"])
+def test_kafka_in_the_environment_that_is_no_json_is_refused_without_its_text(
+    environment: pytest.MonkeyPatch, text: str
+) -> None:
+    environment.setenv("TIMEWHEEL_KAFKA", text)
+    sentence = refused({})
+    assert sentence.startswith("kafka: is no JSON object")
+    assert "hunter2" not in sentence
+
+
+@pytest.mark.parametrize("text", ["[1]", '"a"', "1"])
+def test_kafka_that_is_no_map_is_refused(environment: pytest.MonkeyPatch, text: str) -> None:
+    environment.setenv("TIMEWHEEL_KAFKA", text)
+    assert refused({}).startswith("kafka: is no ")
+
+
+@pytest.mark.parametrize("option", ["{password: hunter2}", "[hunter2]", "", "null", "2026-01-01"])
+def test_an_option_without_a_plain_value_is_refused_without_its_value(config_file: Path, option: str) -> None:
+    config_file.write_text(f"kafka: {{sasl: {option}}}\n")
+    sentence = refused({}, config_file)
+    assert sentence.startswith("kafka: sasl has no value")
+    assert "hunter2" not in sentence
+
+
+@pytest.mark.parametrize("option", sorted(PROTECTED_OPTIONS))
+def test_an_option_that_exactly_once_delivery_hangs_on_is_refused(option: str) -> None:
+    sentence = refused({"kafka": {option: "other", "client.rack": "a"}})
+    assert sentence.startswith(f"kafka: {option} cannot be set")
+    assert "client.rack" not in sentence
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "sasl.password",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "SASL.PASSWORD",
+    ],
+)
+def test_a_secret_option_is_masked(option: str) -> None:
+    settings = load_settings({"kafka": {option: "hunter2", "sasl.username": "me"}})
+    assert settings.masked()["kafka"] == {option: "**********", "sasl.username": "me"}
+    assert settings.kafka[option] == "hunter2"
+
+
+def test_the_token_is_masked_everywhere() -> None:
+    settings = load_settings({"http_token": "hunter2"})
+    assert settings.masked()["http_token"] == "**********"
+    assert "hunter2" not in repr(settings)
+    assert settings.http_token is not None
+    assert settings.http_token.get_secret_value() == "hunter2"
+    assert load_settings().masked()["http_token"] is None
+
+
+def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path) -> None:
+    settings = load_settings({"levels": "1s 1h30m", "max_delay": "90s", "denied_topics": "a,b", "data_dir": "/data"})
+    config_file.write_text(yaml.safe_dump(settings.masked()))
+    assert load_settings({}, config_file).model_dump() == settings.model_dump()
+
+
+# --- http -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.0.0.1:65535"])
+def test_a_loopback_address_needs_no_token(address: str) -> None:
+    settings = load_settings({"http_address": address})
+    assert settings.http_is_local
+    assert settings.http_port == int(address.rpartition(":")[2])
+
+
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    assert load_settings({"http_address": "[::1]:80"}).http_host == "::1"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "10.0.0.1:8080", "timewheel.example:80"])
+def test_any_other_address_needs_a_token(environment: pytest.MonkeyPatch, address: str) -> None:
+    assert "needs http_token" in refused({"http_address": address})
+    environment.setenv("TIMEWHEEL_HTTP_TOKEN", "")
+    assert "needs http_token" in refused({"http_address": address})
+    environment.setenv("TIMEWHEEL_HTTP_TOKEN", "word")
+    assert not load_settings({"http_address": address}).http_is_local
+
+
+@pytest.mark.parametrize(
+    "address", ["", "8080", ":8080", "localhost", "localhost:", "localhost:http", "127.0.0.1:65536", "127.0.0.1:²"]
+)
+def test_an_address_is_host_and_port(address: str) -> None:
+    assert refused({"http_address": address}) == f"http_address: '{address}' is not host:port, such as 127.0.0.1:8080"
+
+
+# --- names and numbers ------------------------------------------------------------------------------------------------
+
+
+def test_the_prefix_and_the_templates_make_the_topic_names() -> None:
+    names = load_settings(
+        {"topic_prefix": "eu.", "schedule_topic_template": "WAIT-{queue}", "retry_topic_template": "AGAIN-{group}"}
+    ).topic_names
+    assert (names.level(2), names.retry("g"), names.dead_letter("g")) == ("eu.WAIT-2", "eu.AGAIN-g", "eu.DLQ-g")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"topic_prefix": "a/"},
+        {"retry_topic_template": "RETRY"},
+        {"dead_letter_topic_template": "RETRY-{group}"},
+    ],
+)
+def test_templates_that_make_no_legal_topics_are_refused(flags: dict[str, str]) -> None:
+    assert "topic template" in refused(flags) or "legal Kafka topic" in refused(flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("partitions", "0"),
+        ("partitions", "many"),
+        ("replication_factor", "-2"),
+        ("batch_records", "0"),
+        ("batch_bytes", "1023"),
+        ("read_ahead_records", "0"),
+        ("group_id", ""),
+        ("instance_id", "a b"),
+        ("instance_id", "a\n"),
+        ("membership", "eternal"),
+        ("guarantee", "at_most_once"),
+        ("log_level", "trace"),
+        ("create_topics", "perhaps"),
+    ],
+)
+def test_a_value_beyond_its_range_is_refused_by_name(name: str, value: str) -> None:
+    assert refused({name: value}).startswith(f"{name}: ")
+
+
+def test_every_setting_is_described_and_has_a_default() -> None:
+    assert all(field.description and not field.is_required() for field in Settings.model_fields.values())
+
+
+def test_an_identity_is_legal_lasting_and_of_one_directory(tmp_path: Path) -> None:
+    one, again, other = (load_settings({"data_dir": tmp_path / name}).identity for name in ("a", "a", "b"))
+    assert one == again != other
+    assert load_settings({"instance_id": one}).identity == one
