@@ -87,6 +87,9 @@ def producer_config(bootstrap_servers: str, options: Mapping[str, str], client_i
     return {
         # A record that is due goes out now; those that come with it are batched by the loop already.
         "linger.ms": 0,
+        # The topics decide how large a record may be, not the client; batches stay below 1 MB all the same.
+        "message.max.bytes": 16_000_000,
+        "batch.size": 1_000_000,
         "batch.num.messages": 100_000,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1_048_576,

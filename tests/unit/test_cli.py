@@ -1,0 +1,276 @@
+"""The command: help with an example that runs, exit codes that scripts rely on, sentences instead of tracebacks."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+import yaml
+
+from sidecar import topics
+from sidecar.cli.main import app, main
+from sidecar.data_dir import DataDir
+from sidecar.settings import Settings
+from sidecar.version import installed_version
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A wide terminal without colours, and no variables of ours."""
+    for name in list(os.environ):
+        if name.upper().startswith("TIMEWHEEL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return monkeypatch
+
+
+@pytest.fixture
+def timewheel(environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process."""
+
+    def run(*arguments: str | Path) -> Ended:
+        environment.setattr(sys, "argv", ["timewheel", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        stdout, stderr = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), stdout, stderr)
+
+    return run
+
+
+@pytest.fixture
+def closed_address() -> str:
+    """An address of this machine where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def sidecar_process(*arguments: str | Path) -> Ended:
+    """Runs ``timewheel run`` in a process of its own: it takes over signals, logging and the garbage collector."""
+    command = [sys.executable, "-m", "sidecar", "run", "--http-address", "127.0.0.1:0", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, by its words."""
+    if not hasattr(group, "commands"):
+        yield path, group
+        return
+    for name, command in group.commands.items():
+        yield from commands(command, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_ends_with_an_example_that_runs(timewheel: Run, path: tuple[str, ...]) -> None:
+    ended = timewheel(*path, "--help")
+    assert ended.exit_code == 0
+    last_line = ended.stdout.rstrip().splitlines()[-1].strip()
+    assert last_line.startswith("Example: timewheel ")
+    words = shlex.split(last_line)[2:]
+    assert tuple(words[: len(path)]) == path
+    command = COMMANDS[path]
+    parsed = command.make_context(" ".join(path), words[len(path) :])
+    assert not parsed.args
+
+
+def test_every_command_of_this_version_is_listed(timewheel: Run) -> None:
+    assert set(COMMANDS) == {
+        ("run",),
+        ("config",),
+        ("demo",),
+        ("kafka",),
+        ("topics", "create"),
+        ("topics", "check"),
+        ("send",),
+    }
+    listed = timewheel("-h").stdout
+    assert all(f" {path[0]} " in listed for path in COMMANDS)
+
+
+def test_a_call_without_a_command_shows_the_help(timewheel: Run) -> None:
+    ended = timewheel()
+    assert ended.exit_code == 2
+    assert "Usage: timewheel" in ended.stdout + ended.stderr
+
+
+def test_every_setting_has_a_flag_that_names_its_variable(timewheel: Run) -> None:
+    text = timewheel("run", "--help").stdout
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in text
+        assert f"TIMEWHEEL_{name.upper()};" in text
+
+
+def test_the_version_is_the_installed_one(timewheel: Run) -> None:
+    assert timewheel("--version") == Ended(0, f"timewheel {installed_version()}\n", "")
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+
+
+def test_config_prints_the_resolved_settings_with_secrets_masked(
+    timewheel: Run, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "timewheel.yaml"
+    file.write_text("group_id: from-file\npartitions: 3\nmax_delay: 1h30m\nkafka: {ssl.key.pem: hunter2}\n")
+    environment.setenv("TIMEWHEEL_GROUP_ID", "from-environment")
+    environment.setenv("TIMEWHEEL_PARTITIONS", "4")
+    environment.setenv("TIMEWHEEL_HTTP_TOKEN", "hunter2")
+    arguments = ["--config", file, "--partitions", "5", "--no-create-topics", "--denied-topics", "a,b-*"]
+    arguments += ["--kafka", "sasl.password=hunter2", "--kafka", "client.rack=a=b"]
+    ended = timewheel("config", *arguments, "--json")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "hunter2" not in ended.stdout
+    shown = json.loads(ended.stdout)
+    assert set(shown) == set(Settings.model_fields)
+    assert (shown["group_id"], shown["partitions"], shown["create_topics"]) == ("from-environment", 5, False)
+    assert (shown["max_delay"], shown["denied_topics"], shown["http_token"]) == ("1h30m", "a,b-*", "**********")
+    assert shown["kafka"] == {"ssl.key.pem": "**********", "sasl.password": "**********", "client.rack": "a=b"}
+    assert yaml.safe_load(timewheel("config", *arguments).stdout) == shown
+
+
+# --- exit code 2: usage -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--levels", "1s 5x 3h"], "timewheel: levels: level 2 is '5x'"),
+        (["--max-delay", "90"], "timewheel: max_delay: '90' is not a duration"),
+        (["--partitions", "many"], "timewheel: partitions: "),
+        (["--http-address", "0.0.0.0:8080"], "needs http_token"),
+        (["--kafka", "acks=1"], "timewheel: kafka: acks cannot be set"),
+        (["--kafka", "acks"], "'acks' is not key=value"),
+        (["--kafka", "=1"], "'=1' is not key=value"),
+        (["--config", "/absent.yaml"], "timewheel: --config /absent.yaml: there is no such file"),
+        (["--grup-id", "a"], "No such option"),
+        (["extra"], "unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be_used_is_named(timewheel: Run, arguments: list[str], told: str) -> None:
+    ended = timewheel("config", *arguments)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_path: Path) -> None:
+    (tmp_path / "timewheel.yaml").write_text("grup_id: a\nlevel: 1s\n")
+    ended = timewheel("config", "--config", tmp_path / "timewheel.yaml")
+    assert ended.exit_code == 2
+    assert ended.stderr.splitlines() == [
+        "timewheel: grup_id: there is no such setting; 'timewheel config' lists them all",
+        "timewheel: level: there is no such setting; 'timewheel config' lists them all",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["absent"],
+        ["topics", "absent"],
+        ["send", "--topic", "orders", "value"],
+        ["send", "--topic", "orders", "--level", "1"],
+        ["send", "--topic", "orders", "--level", "soon", "value"],
+        ["send", "--topic", "orders", "--level", "1", "--header", "TAGS", "value"],
+        ["send", "--topic", "orders", "--level", "1", "--header", "=a", "value"],
+        ["send", "--topic", "orders", "--level", "1", "--levels", "1", "value"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, arguments: list[str]) -> None:
+    ended = timewheel(*arguments)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr
+
+
+@pytest.mark.parametrize("option", ["no.such.option=1", "security.protocol=other", "ssl.ca.location=/absent.pem"])
+def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
+    timewheel: Run, closed_address: str, option: str
+) -> None:
+    arguments = ["--kafka", "security.protocol=SSL"] if option.startswith("ssl") else []
+    ended = timewheel("topics", "check", "--bootstrap-servers", closed_address, *arguments, "--kafka", option)
+    assert ended.exit_code == 2
+    assert option.split("=")[0] in ended.stderr
+
+
+# --- exit code 3: no Kafka --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["send", "--topic", "orders", "--level", "1", "value"], ["topics", "create"], ["topics", "check", "--json"]],
+    ids=" ".join,
+)
+def test_a_kafka_that_does_not_answer_is_named(
+    timewheel: Run, environment: pytest.MonkeyPatch, closed_address: str, command: list[str]
+) -> None:
+    environment.setattr(topics.reach_kafka, "__defaults__", (0.3,))
+    ended = timewheel(*command, "--bootstrap-servers", closed_address)
+    assert (ended.exit_code, ended.stdout) == (3, "")
+    assert ended.stderr.startswith(f"timewheel: no answer from Kafka at {closed_address} within")
+
+
+def test_a_sidecar_without_kafka_ends_within_15_seconds(
+    environment: pytest.MonkeyPatch, closed_address: str, tmp_path: Path
+) -> None:
+    environment.setenv("TIMEWHEEL_GRUP_ID", "a")
+    began_s = time.monotonic()
+    ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--log-format", "json")
+    assert time.monotonic() - began_s < 15
+    assert ended.exit_code == 3
+    assert f"no answer from Kafka at {closed_address}" in ended.stderr.splitlines()[-1]
+    unknown = next(line for line in ended.stderr.splitlines() if "names no setting" in line)
+    assert json.loads(unknown)["variable"] == "TIMEWHEEL_GRUP_ID"
+
+
+# --- exit code 4: the data directory ----------------------------------------------------------------------------------
+
+
+def test_a_second_sidecar_on_a_data_directory_ends_with_4(closed_address: str, tmp_path: Path) -> None:
+    with DataDir(tmp_path):
+        ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path)
+    assert ended.exit_code == 4
+    assert f"timewheel: data_dir {tmp_path} is in use by another sidecar" in ended.stderr
+
+
+def test_a_data_directory_that_is_a_file_ends_with_4(closed_address: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path / "file")
+    assert ended.exit_code == 4
+    assert f"timewheel: data_dir {tmp_path}/file cannot be used" in ended.stderr
+
+
+def test_an_http_address_in_use_ends_with_2(closed_address: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        arguments = ["--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--http-address", address]
+        ended = sidecar_process(*arguments)
+    assert ended.exit_code == 2
+    assert f"timewheel: http_address {address} cannot be listened on" in ended.stderr

@@ -1,0 +1,77 @@
+"""The data directory and its lock."""
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.data_dir import DataDir
+from sidecar.errors import DataDirectoryError
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(DataDirectoryError) as caught, DataDir(path):
+        pass
+    assert caught.value.exit_code == 4
+    return str(caught.value)
+
+
+def test_a_directory_is_made_where_there_is_none(tmp_path: Path) -> None:
+    with DataDir(tmp_path / "deep" / "er") as directory:
+        assert directory.path.is_dir()
+
+
+def test_a_second_sidecar_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with DataDir(tmp_path):
+        assert "is in use by another sidecar" in refused(tmp_path)
+        assert "is in use by another sidecar" in refused(tmp_path / ".." / tmp_path.name)
+
+
+def test_a_directory_is_free_again_after_a_stop_or_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), DataDir(tmp_path):
+        raise RuntimeError
+    with DataDir(tmp_path):
+        pass
+    with DataDir(tmp_path):
+        pass
+
+
+def test_a_refused_sidecar_leaves_the_lock_with_its_holder(tmp_path: Path) -> None:
+    with DataDir(tmp_path):
+        refused(tmp_path)
+        refused(tmp_path)
+
+
+def test_two_directories_do_not_hinder_each_other(tmp_path: Path) -> None:
+    with DataDir(tmp_path / "a"), DataDir(tmp_path / "b"):
+        pass
+
+
+def test_a_lock_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with DataDir(tmp_path):
+        pass
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        sentence = refused(path)
+        assert str(path) in sentence
+        assert "name a directory that this user may write" in sentence
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open"])
+def test_a_directory_that_may_not_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, call, denied)
+    assert f"data_dir {tmp_path} cannot be used: Permission denied" in refused(tmp_path)
+
+
+def test_a_directory_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    assert "cannot be used: Is a directory" in refused(tmp_path)

@@ -1,0 +1,73 @@
+"""Rejected records: as they came, with the reason and where it is to be found."""
+
+from connectors.contract import ERROR_HEADERS, ErrorCode
+from sidecar.dispatch.dead_letters import dead_letter, too_large, without_value
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+
+REJECTION = Rejection(ErrorCode.UNKNOWN_DESTINATION, "there is no topic 'orders' — create it")
+
+
+def a_letter(headers: Headers, key: bytes | None = b"k", value: bytes | None = b"v") -> Outgoing:
+    return dead_letter(
+        "DLQ-timewheel",
+        REJECTION,
+        source_topic="SCHEDULE_TOPIC_XXXX-3",
+        source_partition=4,
+        offset=2**40,
+        key=key,
+        value=value,
+        headers=headers,
+        due_ms=7,
+    )
+
+
+ERRORS: Headers = [
+    ("ERROR_CODE", b"UNKNOWN_DESTINATION"),
+    ("ERROR_MESSAGE", "there is no topic 'orders' — create it".encode()),
+    ("ERROR_TOPIC", b"SCHEDULE_TOPIC_XXXX-3"),
+    ("ERROR_PARTITION", b"4"),
+    ("ERROR_OFFSET", b"1099511627776"),
+]
+
+
+def test_a_dead_letter_is_the_record_as_it_came_and_the_reason_behind_it() -> None:
+    headers: Headers = [("REAL_TOPIC", b"orders"), ("TAGS", None), ("REAL_QID", b"3"), ("TAGS", b"")]
+    before = list(headers)
+    topic, partition, key, value, carried, due_ms, offset, source_headers = a_letter(headers)
+    assert (topic, partition, key, value) == ("DLQ-timewheel", BY_KEY, b"k", b"v")
+    assert carried == [*before, *ERRORS]
+    assert (due_ms, offset) == (7, 2**40)
+    assert source_headers == headers == before
+
+
+def test_the_reason_replaces_that_of_an_earlier_life() -> None:
+    earlier: Headers = [(name, b"old") for name in sorted(ERROR_HEADERS)]
+    headers: Headers = [*earlier, ("A", b"1"), *earlier, ("ERROR_CODES", b"kept"), ("A", b"2")]
+    assert a_letter(headers)[4] == [("A", b"1"), ("ERROR_CODES", b"kept"), ("A", b"2"), *ERRORS]
+
+
+def test_a_record_without_headers_key_or_value_becomes_a_letter_too() -> None:
+    letter = a_letter([], None, None)
+    assert letter[2:5] == (None, None, ERRORS)
+
+
+def test_a_letter_without_its_value_says_so_and_where_the_value_is() -> None:
+    letter = a_letter([("A", b"1"), ("A", None)], value=b"12345")
+    smaller = without_value(letter)
+    assert smaller[3] is None
+    assert smaller[:3] == letter[:3]
+    assert smaller[5:] == letter[5:]
+    message = dict(smaller[4])["ERROR_MESSAGE"] or b""
+    assert message.startswith(REJECTION.message.encode())
+    assert b"the value of 5 bytes is too large" in message
+    assert b"ERROR_TOPIC, ERROR_OFFSET" in message
+    assert [header for header in smaller[4] if header[0] != "ERROR_MESSAGE"] == [
+        header for header in letter[4] if header[0] != "ERROR_MESSAGE"
+    ]
+    assert dict(letter[4])["ERROR_MESSAGE"] == REJECTION.message.encode()
+
+
+def test_a_record_that_is_too_large_names_its_size_and_the_topic() -> None:
+    rejection = too_large(1_234_567, "orders", "Broker: Message size too large")
+    assert rejection.code is ErrorCode.RECORD_TOO_LARGE
+    assert "'orders' refuses the record of 1234567 bytes: Broker: Message size too large" in rejection.message

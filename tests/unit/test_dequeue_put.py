@@ -1,0 +1,355 @@
+"""Due records go out; those that cannot go out become dead letters, and none holds up another."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from connectors.contract import ErrorCode, TopicNames
+from sidecar.dispatch.dead_letters import dead_letter
+from sidecar.dispatch.dequeue_put import DequeuePut
+from sidecar.dispatch.destinations import Destinations
+from sidecar.dispatch.transactions import TransactionAbortedError
+from sidecar.errors import ClientsLostError
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.source import Draft
+
+DLQ = "DLQ-timewheel"
+SOURCE_TOPIC, SOURCE_PARTITION = "SCHEDULE_TOPIC_XXXX-2", 4
+REFUSED = Rejection(ErrorCode.DESTINATION_REFUSED, "'orders' refuses the record")
+
+
+class Produced(NamedTuple):
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {name: (text or b"").decode() for name, text in self.headers}
+
+
+@dataclass
+class RecordingPublishing:
+    """Keeps what is produced; sizes, a full queue and other faults as told."""
+
+    max_bytes: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=lambda: {DLQ: 1})
+    room: int = 10**9
+    fault: KafkaError | None = None
+    produced: list[Produced] = field(default_factory=list)
+    rooms_made: int = 0
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, *, headers: Headers) -> None:
+        if self.fault is not None:
+            raise KafkaException(self.fault)
+        size_bytes = sum(len(part or b"") for part in (key, value, *(text for _, text in headers)))
+        if size_bytes > self.max_bytes.get(topic, 10**9):
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        if partition >= self.partitions.get(topic, 10**9):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        if self.room == 0:
+            raise BufferError
+        self.room -= 1
+        self.produced.append(Produced(topic, partition, key, value, headers))
+
+    def make_room(self) -> None:
+        self.rooms_made += 1
+        self.room = 1 if self.rooms_made % 3 == 0 else 0
+
+    def begin(self) -> None: ...
+
+    def commit(self, offsets: list[TopicPartition]) -> None: ...
+
+    def abort(self) -> None:
+        self.produced.clear()
+
+    def close(self) -> None: ...
+
+    def take(self) -> list[Produced]:
+        produced, self.produced = self.produced, []
+        return produced
+
+
+@dataclass
+class AnyTopic:
+    create_destinations: bool = False
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        return topic != "forbidden"
+
+    def is_group_allowed(self, group: str) -> bool:
+        return True
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_ms(self) -> float:
+        return 0.0
+
+
+@dataclass
+class ASource:
+    """As much of a source as dispatch looks at."""
+
+    topic: str = SOURCE_TOPIC
+    partition: int = SOURCE_PARTITION
+
+
+@dataclass
+class Bench:
+    """The object under test, between a small cluster and a recording producer."""
+
+    put: DequeuePut
+    publishing: RecordingPublishing
+    topics: dict[str, int]
+    asked: list[str]
+    source: Any = field(default_factory=ASource)
+
+    def run(self, *records: Outgoing) -> list[Produced]:
+        self.put.put(self.publishing, [Draft(self.source, list(records))])
+        return self.publishing.take()
+
+    def refuse(self, record: Outgoing) -> None:
+        self.put.refuse(self.source, record, REFUSED)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    topics = {"orders": 3, "bills": 1, DLQ: 1}
+    asked: list[str] = []
+
+    def count_partitions(topic: str) -> int:
+        asked.append(topic)
+        return topics.get(topic, 0)
+
+    destinations = Destinations(TopicNames(), AnyTopic(), StillClock(), count_partitions, lambda _: None)
+    return Bench(DequeuePut(destinations, DLQ), RecordingPublishing(), topics, asked)
+
+
+def a_record(
+    offset: int = 0,
+    topic: str = "orders",
+    partition: int = BY_KEY,
+    value: bytes | None = b"v",
+    key: bytes | None = b"k",
+    extra: Headers | None = None,
+) -> Outgoing:
+    source_headers: Headers = [("TAGS", b"a"), ("REAL_TOPIC", topic.encode()), *(extra or [])]
+    carried: Headers = [("TAGS", b"a"), *(extra or []), ("UNIQ_KEY", b"%d" % offset), ("TIMER_OUT_MS", b"5")]
+    return topic, partition, key, value, carried, 5, offset, source_headers
+
+
+def a_letter(offset: int = 0, value: bytes | None = b"v") -> Outgoing:
+    """What a level makes of a record without a destination when it is read."""
+    return dead_letter(
+        DLQ,
+        Rejection(ErrorCode.MISSING_REAL_TOPIC, "no REAL_TOPIC"),
+        source_topic=SOURCE_TOPIC,
+        source_partition=SOURCE_PARTITION,
+        offset=offset,
+        key=b"k",
+        value=value,
+        headers=[("TAGS", b"a")],
+        due_ms=5,
+    )
+
+
+def codes(produced: list[Produced]) -> list[str]:
+    return [one.texts.get("ERROR_CODE", "") for one in produced]
+
+
+# --- records that can go out ------------------------------------------------------------------------------------------
+
+
+def test_records_go_out_as_they_are_in_their_order(bench: Bench) -> None:
+    records = [a_record(0), a_record(1, partition=2, value=None), a_record(2, "bills", key=None, value=b"")]
+    assert bench.run(*records) == [Produced(*record[:5]) for record in records]
+    assert bench.put.rejections == []
+
+
+def test_a_destination_is_judged_once_a_batch(bench: Bench) -> None:
+    bench.run(*(a_record(offset) for offset in range(5)), a_record(5, partition=1))
+    assert bench.asked == ["orders"]
+
+
+def test_a_full_queue_is_waited_for_and_nothing_changes_places(bench: Bench) -> None:
+    bench.publishing.room = 2
+    produced = bench.run(*(a_record(offset) for offset in range(5)))
+    assert [one.texts["UNIQ_KEY"] for one in produced] == ["0", "1", "2", "3", "4"]
+    assert bench.publishing.rooms_made == 9
+
+
+# --- records that cannot ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "code"),
+    [
+        ("absent", BY_KEY, "UNKNOWN_DESTINATION"),
+        ("absent", 0, "UNKNOWN_DESTINATION"),
+        ("orders", 3, "UNKNOWN_DESTINATION"),
+        ("forbidden", BY_KEY, "DESTINATION_NOT_ALLOWED"),
+        ("SCHEDULE_TOPIC_XXXX-1", BY_KEY, "DESTINATION_NOT_ALLOWED"),
+        ("__consumer_offsets", 0, "DESTINATION_NOT_ALLOWED"),
+    ],
+)
+def test_a_record_without_a_way_becomes_a_dead_letter_and_the_others_go_out(
+    bench: Bench, topic: str, partition: int, code: str
+) -> None:
+    before, letter, after = bench.run(a_record(0), a_record(1, topic, partition), a_record(2))
+    assert (before.topic, after.topic) == ("orders", "orders")
+    assert letter[:4] == (DLQ, BY_KEY, b"k", b"v")
+    assert letter.headers[:2] == [("TAGS", b"a"), ("REAL_TOPIC", topic.encode())]
+    assert letter.texts["ERROR_CODE"] == code
+    assert letter.texts["ERROR_TOPIC"] == SOURCE_TOPIC
+    assert (letter.texts["ERROR_PARTITION"], letter.texts["ERROR_OFFSET"]) == ("4", "1")
+    assert [(coordinates, rejection.code) for coordinates, rejection in bench.put.rejections] == [
+        ((SOURCE_TOPIC, SOURCE_PARTITION, 1), code)
+    ]
+
+
+def test_rejections_are_those_of_the_batch_in_hand(bench: Bench) -> None:
+    bench.run(a_record(0, "absent"))
+    bench.run(a_record(1))
+    assert bench.put.rejections == []
+
+
+def test_a_partition_that_was_added_a_moment_ago_is_delivered_to(bench: Bench) -> None:
+    bench.run(a_record(0))
+    bench.topics["orders"] = 6
+    (produced,) = bench.run(a_record(1, partition=5))
+    assert (produced.topic, produced.partition) == ("orders", 5)
+
+
+def test_a_cluster_that_does_not_answer_gives_no_verdict(bench: Bench) -> None:
+    def no_answer(topic: str) -> int:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    put = DequeuePut(Destinations(TopicNames(), AnyTopic(), StillClock(), no_answer, lambda _: None), DLQ)
+    with pytest.raises(KafkaException):
+        put.put(bench.publishing, [Draft(bench.source, [a_record(0)])])
+    assert bench.publishing.produced == []
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_too_large_becomes_a_dead_letter_with_its_value(bench: Bench) -> None:
+    bench.publishing.max_bytes = {"orders": 100}
+    small, letter, last = bench.run(a_record(0), a_record(1, value=bytes(200)), a_record(2))
+    assert (small.topic, last.topic) == ("orders", "orders")
+    assert (letter.topic, letter.value) == (DLQ, bytes(200))
+    assert letter.texts["ERROR_CODE"] == "RECORD_TOO_LARGE"
+    assert "200 bytes" in letter.texts["ERROR_MESSAGE"]
+
+
+def test_a_record_that_is_too_large_even_for_the_dead_letters_goes_there_without_its_value(bench: Bench) -> None:
+    bench.publishing.max_bytes = {"orders": 100, DLQ: 600}
+    (letter,) = bench.run(a_record(7, value=bytes(700)))
+    assert letter[:4] == (DLQ, BY_KEY, b"k", None)
+    assert "the value of 700 bytes is too large for this topic" in letter.texts["ERROR_MESSAGE"]
+    assert letter.texts["ERROR_OFFSET"] == "7"
+
+
+def test_a_letter_from_intake_that_is_too_large_goes_out_without_its_value(bench: Bench) -> None:
+    bench.publishing.max_bytes = {DLQ: 600}
+    (letter,) = bench.run(a_letter(value=bytes(700)))
+    assert (letter.topic, letter.value) == (DLQ, None)
+    assert letter.texts["ERROR_CODE"] == "MISSING_REAL_TOPIC"
+
+
+@pytest.mark.parametrize("part", ["key", "header"])
+def test_a_record_that_is_too_large_by_its_key_or_headers_is_not_dropped(bench: Bench, part: str) -> None:
+    bench.publishing.max_bytes = {"orders": 600, DLQ: 600}
+    record = a_record(7, key=bytes(700)) if part == "key" else a_record(7, extra=[("BIG", bytes(700))])
+    (letter,) = bench.run(record)
+    assert letter.topic == DLQ
+    assert letter.texts["ERROR_CODE"] == "RECORD_TOO_LARGE"
+    assert letter.texts["ERROR_OFFSET"] == "7"
+
+
+# --- refusals of the brokers ------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_kafka_refused_goes_to_the_dead_letters_and_then_without_its_value(bench: Bench) -> None:
+    record = a_record(3)
+    assert bench.run(record)[0].topic == "orders"
+    bench.refuse(record)
+    (letter,) = bench.run(record)
+    assert (letter.topic, letter.value) == (DLQ, b"v")
+    assert letter.texts["ERROR_CODE"] == "DESTINATION_REFUSED"
+    bench.refuse(record)
+    (letter,) = bench.run(record)
+    assert (letter.topic, letter.value) == (DLQ, None)
+    assert letter.texts["ERROR_CODE"] == "DESTINATION_REFUSED"
+
+
+def test_a_letter_from_intake_that_kafka_refused_goes_out_without_its_value(bench: Bench) -> None:
+    letter = a_letter()
+    assert bench.run(letter)[0].value == b"v"
+    bench.refuse(letter)
+    (produced,) = bench.run(letter)
+    assert (produced.topic, produced.value) == (DLQ, None)
+
+
+def test_only_the_refused_record_is_kept_back(bench: Bench) -> None:
+    bench.refuse(a_record(3))
+    assert [one.topic for one in bench.run(a_record(2), a_record(3), a_record(4))] == ["orders", DLQ, "orders"]
+
+
+def test_a_refusal_is_forgotten_once_its_letter_is_committed(bench: Bench) -> None:
+    bench.refuse(a_record(3))
+    bench.run(a_record(2))
+    bench.put.committed()
+    assert bench.run(a_record(3))[0].topic == DLQ
+    bench.put.committed()
+    assert bench.run(a_record(3))[0].topic == "orders"
+
+
+def test_a_fatal_error_ends_the_clients(bench: Bench) -> None:
+    bench.publishing.fault = KafkaError(KafkaError._FATAL, "fenced", True)
+    with pytest.raises(ClientsLostError, match=r"produce: .*fenced"):
+        bench.run(a_record(0))
+
+
+def test_any_other_error_aborts_the_transaction_and_names_the_destination(bench: Bench) -> None:
+    bench.publishing.fault = KafkaError(KafkaError._UNKNOWN_PARTITION)
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.run(a_record(0, partition=1))
+    assert [(topic, partition) for topic, partition, _ in caught.value.refusals] == [("orders", 1)]
+
+
+# --- producers that name our own dead-letter topic --------------------------------------------------------------------
+
+
+def test_a_record_for_our_dead_letters_is_delivered_like_any_other(bench: Bench) -> None:
+    (produced,) = bench.run(a_record(0, DLQ))
+    assert (produced.topic, produced.value, codes([produced])) == (DLQ, b"v", [""])
+
+
+def test_a_record_for_a_partition_that_our_dead_letters_have_not_holds_up_nothing(bench: Bench) -> None:
+    letter, after = bench.run(a_record(0, DLQ, partition=99), a_record(1))
+    assert (letter.topic, letter.partition) == (DLQ, BY_KEY)
+    assert letter.texts["ERROR_CODE"] == "UNKNOWN_DESTINATION"
+    assert after.topic == "orders"
+
+
+def test_a_record_for_any_partition_that_our_dead_letters_have_is_delivered(bench: Bench) -> None:
+    bench.topics[DLQ] = bench.publishing.partitions[DLQ] = 6
+    (produced,) = bench.run(a_record(0, DLQ, partition=5))
+    assert (produced.partition, codes([produced])) == (5, [""])
+    assert bench.put.rejections == []
+
+
+def test_a_record_for_our_dead_letters_that_is_too_large_says_why_it_has_no_value(bench: Bench) -> None:
+    bench.publishing.max_bytes = {DLQ: 600}
+    (letter,) = bench.run(a_record(7, DLQ, value=bytes(700)))
+    assert letter.value is None
+    assert letter.texts["ERROR_CODE"] == "RECORD_TOO_LARGE"
+    assert letter.texts["ERROR_OFFSET"] == "7"

@@ -1,0 +1,209 @@
+"""Whether a destination can be delivered to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.contract import ErrorCode, TopicNames
+from sidecar.dispatch.destinations import KNOWN_FOR_MS, UNKNOWN_FOR_MS, Destinations, unknown_partition
+from sidecar.records import Rejection
+
+
+@dataclass
+class ManualClock:
+    monotonic: float = 0.0
+
+    def now_ms(self) -> int:
+        raise AssertionError("what a destination is does not depend on the time of day")
+
+    def monotonic_ms(self) -> float:
+        return self.monotonic
+
+
+@dataclass
+class Policy:
+    create_destinations: bool = False
+    topics: str = "*"
+    groups: str = "*"
+
+    def is_topic_allowed(self, topic: str) -> bool:
+        return fnmatchcase(topic, self.topics)
+
+    def is_group_allowed(self, group: str) -> bool:
+        return fnmatchcase(group, self.groups)
+
+
+@dataclass
+class Cluster:
+    """Topics and their partitions, and what was asked."""
+
+    topics: dict[str, int] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    refusal: int | None = None
+
+    def count_partitions(self, topic: str) -> int:
+        self.asked.append(topic)
+        return self.topics.get(topic, 0)
+
+    def create_topic(self, topic: str) -> None:
+        if self.refusal is not None:
+            raise KafkaException(KafkaError(self.refusal))
+        self.created.append(topic)
+        self.topics[topic] = 1
+
+
+Judged = tuple[Destinations, Cluster, ManualClock]
+Make = Callable[..., Judged]
+
+
+@pytest.fixture
+def make() -> Make:
+    def make(policy: Policy | None = None, names: TopicNames | None = None, **topics: int) -> Judged:
+        cluster, clock = Cluster(topics), ManualClock()
+        destinations = Destinations(
+            names or TopicNames(), policy or Policy(), clock, cluster.count_partitions, cluster.create_topic
+        )
+        return destinations, cluster, clock
+
+    return make
+
+
+def rejected(verdict: int | Rejection) -> Rejection:
+    assert isinstance(verdict, Rejection)
+    return verdict
+
+
+def test_a_topic_that_exists_has_its_partitions(make: Make) -> None:
+    destinations, _, _ = make(orders=6)
+    assert destinations.judge("orders") == 6
+
+
+def test_a_topic_that_does_not_exist_is_refused_and_not_created(make: Make) -> None:
+    destinations, cluster, _ = make()
+    rejection = rejected(destinations.judge("orders"))
+    assert rejection.code is ErrorCode.UNKNOWN_DESTINATION
+    assert "there is no topic 'orders'" in rejection.message
+    assert cluster.created == []
+
+
+def test_a_missing_topic_is_created_where_the_settings_say_so(make: Make) -> None:
+    destinations, cluster, _ = make(Policy(create_destinations=True), bills=2)
+    assert destinations.judge("orders") == 1
+    assert destinations.judge("bills") == 2
+    assert cluster.created == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_REPLICATION_FACTOR],
+)
+def test_a_topic_that_kafka_refuses_to_create_is_refused_and_holds_up_nothing(make: Make, refusal: int) -> None:
+    destinations, cluster, _ = make(Policy(create_destinations=True))
+    cluster.refusal = refusal
+    assert rejected(destinations.judge("orders")).code is ErrorCode.UNKNOWN_DESTINATION
+
+
+def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
+    def no_answer(topic: str) -> int:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: None)
+    for _ in range(2):
+        with pytest.raises(KafkaException):
+            destinations.judge("orders")
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_exists_is_believed_for_a_while(make: Make) -> None:
+    destinations, cluster, clock = make(orders=6)
+    destinations.judge("orders")
+    cluster.topics["orders"] = 12
+    clock.monotonic = KNOWN_FOR_MS - 1
+    assert destinations.judge("orders") == 6
+    clock.monotonic = KNOWN_FOR_MS
+    assert destinations.judge("orders") == 12
+    assert cluster.asked == ["orders"] * 2
+
+
+def test_a_topic_that_is_missing_is_asked_for_again_soon(make: Make) -> None:
+    destinations, cluster, clock = make()
+    rejected(destinations.judge("orders"))
+    cluster.topics["orders"] = 1
+    clock.monotonic = UNKNOWN_FOR_MS
+    assert destinations.judge("orders") == 1
+
+
+def test_after_a_failed_delivery_everything_is_asked_for_again(make: Make) -> None:
+    destinations, cluster, _ = make(orders=6)
+    destinations.judge("orders")
+    cluster.topics["orders"] = 12
+    destinations.forget()
+    assert destinations.judge("orders") == 12
+
+
+def test_what_is_remembered_is_bounded(make: Make) -> None:
+    destinations, _, _ = make()
+    for number in range(10_005):
+        destinations.judge(f"topic-{number}")
+    assert len(destinations._verdicts) <= 10_000
+
+
+# --- what is allowed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["SCHEDULE_TOPIC_XXXX-1", "SCHEDULE_TOPIC_XXXX-99", "SCHEDULE_TOPIC_XXXX-wheel", "SCHEDULE_TOPIC_XXXX-sendback"],
+)
+def test_a_schedule_topic_is_no_destination(make: Make, topic: str) -> None:
+    destinations, cluster, _ = make(**{topic: 1})
+    rejection = rejected(destinations.judge(topic))
+    assert rejection.code is ErrorCode.DESTINATION_NOT_ALLOWED
+    assert "is a schedule topic" in rejection.message
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__anything"])
+def test_kafkas_internal_topics_are_no_destinations(make: Make, topic: str) -> None:
+    destinations, cluster, _ = make(Policy(create_destinations=True), **{topic: 50})
+    assert rejected(destinations.judge(topic)).code is ErrorCode.DESTINATION_NOT_ALLOWED
+    assert cluster.asked == []
+
+
+def test_a_topic_beyond_the_allowed_ones_is_refused_whether_it_exists_or_not(make: Make) -> None:
+    destinations, cluster, _ = make(Policy(topics="orders*", create_destinations=True), orders=1, bills=1)
+    assert destinations.judge("orders") == 1
+    for topic in ("bills", "absent"):
+        rejection = rejected(destinations.judge(topic))
+        assert rejection.code is ErrorCode.DESTINATION_NOT_ALLOWED
+        assert "allowed_topics" in rejection.message
+    assert cluster.asked == ["orders"]
+
+
+def test_retry_and_dead_letter_topics_are_a_matter_of_their_group(make: Make) -> None:
+    topics = dict.fromkeys(("RETRY-billing", "DLQ-billing", "RETRY-orders", "DLQ-enc--orders.2Feu"), 1)
+    destinations, _, _ = make(Policy(groups="orders*"), **topics)
+    assert destinations.judge("RETRY-orders") == 1
+    assert destinations.judge("DLQ-enc--orders.2Feu") == 1
+    for topic in ("RETRY-billing", "DLQ-billing"):
+        rejection = rejected(destinations.judge(topic))
+        assert rejection.code is ErrorCode.DESTINATION_NOT_ALLOWED
+        assert "group 'billing' is not among allowed_groups" in rejection.message
+
+
+def test_with_a_prefix_only_prefixed_names_are_ours(make: Make) -> None:
+    destinations, _, _ = make(names=TopicNames(prefix="eu."), **{"SCHEDULE_TOPIC_XXXX-1": 1})
+    assert destinations.judge("SCHEDULE_TOPIC_XXXX-1") == 1
+    rejected(destinations.judge("eu.SCHEDULE_TOPIC_XXXX-1"))
+
+
+def test_a_partition_that_the_topic_has_not_is_told_with_those_it_has() -> None:
+    rejection = unknown_partition("orders", 7, 3)
+    assert rejection.code is ErrorCode.UNKNOWN_DESTINATION
+    assert rejection.message == "REAL_QID is 7, but 'orders' has 3 partitions (0 to 2)"

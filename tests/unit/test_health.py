@@ -1,0 +1,88 @@
+"""What the sidecar tells of its own state."""
+
+from dataclasses import dataclass
+
+from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Health
+
+
+@dataclass
+class ManualClock:
+    monotonic: float = 1_000.0
+
+    def now_ms(self) -> int:
+        raise AssertionError("health does not depend on the time of day")
+
+    def monotonic_ms(self) -> float:
+        return self.monotonic
+
+
+def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:
+    clock = ManualClock()
+    health = Health(clock)
+    health.assigned = assigned
+    return health, clock
+
+
+def test_a_loop_that_turns_is_alive() -> None:
+    health, clock = a_health()
+    assert health.is_alive()
+    clock.monotonic += LOOP_STUCK_AFTER_MS - 1
+    assert health.is_alive()
+    clock.monotonic += 1
+    assert not health.is_alive()
+    health.turned()
+    assert health.is_alive()
+
+
+def test_a_sidecar_without_an_assignment_is_starting() -> None:
+    health, _ = a_health(assigned=False)
+    assert health.unready_reasons() == ["starting: no partitions assigned yet"]
+
+
+def test_an_assignment_makes_it_ready_even_an_empty_one() -> None:
+    health, _ = a_health()
+    assert health.unready_reasons() == []
+
+
+def test_a_start_without_a_broker_tells_what_the_broker_said_until_it_answers() -> None:
+    health, _ = a_health(assigned=False)
+    health.broker_is_silent("connection refused")
+    assert health.unready_reasons() == ["connection refused"]
+    health.broker_answers()
+    assert health.unready_reasons() == ["starting: no partitions assigned yet"]
+
+
+def test_a_short_outage_of_the_brokers_leaves_it_ready() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("connection refused")
+    clock.monotonic += BROKER_AWAY_GRACE_MS
+    assert health.unready_reasons() == []
+    clock.monotonic += 1_000
+    assert health.unready_reasons() == ["kafka has not answered for 61 s: connection refused"]
+
+
+def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("first")
+    clock.monotonic += BROKER_AWAY_GRACE_MS
+    health.broker_is_silent("last")
+    clock.monotonic += 1_000
+    assert health.unready_reasons() == ["kafka has not answered for 61 s: last"]
+    health.broker_answers()
+    assert health.unready_reasons() == []
+    health.broker_is_silent("again")
+    clock.monotonic += BROKER_AWAY_GRACE_MS
+    assert health.unready_reasons() == []
+
+
+def test_every_stopped_partition_is_told_with_its_reason() -> None:
+    health, _ = a_health()
+    health.stopped = {"b-1": "the topic was created anew", "a-0": "retention"}
+    assert health.unready_reasons() == ["a-0 is stopped: retention", "b-1 is stopped: the topic was created anew"]
+
+
+def test_a_sidecar_that_stops_is_not_ready_but_alive() -> None:
+    health, _ = a_health()
+    health.stopping = True
+    assert health.unready_reasons() == ["stopping"]
+    assert health.is_alive()

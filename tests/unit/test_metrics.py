@@ -1,0 +1,88 @@
+"""What the sidecar tells Prometheus."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from sidecar.metrics import LATENESS_BUCKETS_S, BatchHistogram, Metrics
+
+# Sums of these are exact in any order.
+SIXTEENTHS = st.integers(-(2**20), 2**20).map(lambda number: number / 16)
+LATENESS = SIXTEENTHS | st.sampled_from([bound for bound in LATENESS_BUCKETS_S if (16 * bound).is_integer()])
+
+
+def text_of(registry: CollectorRegistry) -> str:
+    """The exposition, but for the times at which series were made."""
+    lines = generate_latest(registry).decode().splitlines()
+    return "\n".join(line for line in lines if "_created" not in line)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["1", "wheel"]), st.lists(LATENESS, max_size=6)), max_size=8))
+def test_a_batch_counts_like_as_many_single_observations(batches: list[tuple[str, list[float]]]) -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    batch_histogram = BatchHistogram("lateness_seconds", "Help.", "queue", LATENESS_BUCKETS_S)
+    ours.register(batch_histogram)
+    histogram = Histogram("lateness_seconds", "Help.", ["queue"], buckets=LATENESS_BUCKETS_S, registry=theirs)
+    for label, values in batches:
+        batch_histogram.observe(label, np.array(values, dtype=np.float64))
+        for value in values:
+            histogram.labels(label).observe(value)
+        histogram.labels(label)
+    assert text_of(ours) == text_of(theirs)
+
+
+@pytest.mark.parametrize("bound", LATENESS_BUCKETS_S)
+def test_a_value_on_a_bound_belongs_to_it(bound: float) -> None:
+    histogram = BatchHistogram("h", "Help.", "queue", LATENESS_BUCKETS_S)
+    histogram.observe("1", np.array([bound, np.nextafter(bound, np.inf)]))
+    (family,) = histogram.collect()
+    counts = {sample.labels["le"]: sample.value for sample in family.samples if sample.name == "h_bucket"}
+    below = [float(le) for le, count in counts.items() if count >= 1]
+    assert min(below) == bound
+    assert counts[str(float(bound))] == 1
+    assert counts["+Inf"] == 2
+
+
+def test_a_histogram_without_observations_has_no_series() -> None:
+    (family,) = BatchHistogram("h", "Help.", "queue", LATENESS_BUCKETS_S).collect()
+    assert family.samples == []
+
+
+def test_every_metric_begins_with_our_name_and_is_explained() -> None:
+    metrics = Metrics("1.2.3")
+    metrics.lateness.observe("1", np.array([0.5]))
+    families = list(metrics.registry.collect())
+    assert len(families) >= 11
+    assert all(family.name.startswith("timewheel_") and family.documentation for family in families)
+
+
+def test_the_exposition_is_what_prometheus_reads() -> None:
+    metrics = Metrics("1.2.3")
+    metrics.delivered.labels("1").inc(3)
+    metrics.lateness.observe("1", np.array([0.0005, 0.3]))
+    text = generate_latest(metrics.registry).decode()
+    assert 'timewheel_build_info{version="1.2.3"} 1.0' in text
+    assert 'timewheel_delivered_records_total{queue="1"} 3.0' in text
+    assert 'timewheel_lateness_seconds_bucket{le="0.5",queue="1"} 2.0' in text
+    assert 'timewheel_lateness_seconds_sum{queue="1"} 0.3005' in text
+    assert generate_openmetrics(metrics.registry).endswith(b"# EOF\n")
+
+
+def test_what_an_alert_watches_is_there_from_the_start() -> None:
+    text = generate_latest(Metrics("1.2.3").registry).decode()
+    for series in (
+        'timewheel_transactions_total{outcome="aborted"}',
+        'timewheel_clock_steps_total{direction="back"}',
+        "timewheel_stopped_partitions",
+        "timewheel_behind_seconds",
+    ):
+        assert f"\n{series} 0.0\n" in text
+
+
+def test_two_sidecars_in_a_process_share_no_metric() -> None:
+    one, other = Metrics("a"), Metrics("b")
+    one.client_restarts.inc()
+    assert "timewheel_client_restarts_total 0.0" in generate_latest(other.registry).decode()

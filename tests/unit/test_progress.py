@@ -1,0 +1,79 @@
+"""Where reading a partition begins: every row of the table, and every combination of what decides."""
+
+from itertools import product
+
+import pytest
+
+from sidecar.intake.progress import LogRange, Start, Stop, decide_start
+
+NOW_MS, RETENTION_MS = 1_000_000, 1_000
+YOUNG_MS, OLD_MS = NOW_MS - RETENTION_MS + 1, NOW_MS - RETENTION_MS
+
+
+def decide(
+    committed: int | None, begin: int, end: int, first_ms: int | None = None, metadata: str | None = None
+) -> Start | Stop:
+    return decide_start(committed, metadata, LogRange(begin, end, first_ms), NOW_MS, RETENTION_MS)
+
+
+@pytest.mark.parametrize("committed", [5, 7, 9])
+def test_an_ordinary_restart_begins_at_what_was_committed(committed: int) -> None:
+    assert decide(committed, 5, 9, metadata='{"r":8}') == Start(committed, '{"r":8}')
+
+
+def test_progress_without_metadata_reads_as_empty_metadata() -> None:
+    assert decide(5, 0, 9, metadata=None) == Start(5, "")
+
+
+@pytest.mark.parametrize("offset", [0, 12])
+def test_a_new_topic_or_group_begins_at_the_end_of_an_empty_log(offset: int) -> None:
+    assert decide(None, offset, offset) == Start(offset, "")
+
+
+def test_a_new_group_on_a_topic_in_use_begins_at_the_logs_beginning() -> None:
+    assert decide(None, 3, 9, YOUNG_MS) == Start(3, "")
+
+
+def test_a_first_record_from_the_future_is_young() -> None:
+    assert decide(None, 3, 9, NOW_MS + 5) == Start(3, "")
+
+
+@pytest.mark.parametrize("first_ms", [OLD_MS, 0, None])
+def test_progress_that_may_have_expired_stops_the_partition(first_ms: int | None) -> None:
+    verdict = decide(None, 3, 9, first_ms)
+    assert isinstance(verdict, Stop)
+    assert "older than the brokers keep progress" in verdict.reason
+
+
+@pytest.mark.parametrize("end", [3, 9])
+def test_records_that_retention_removed_before_they_were_read_stop_the_partition(end: int) -> None:
+    verdict = decide(2, 3, end, YOUNG_MS)
+    assert isinstance(verdict, Stop)
+    assert "progress is at offset 2, but the log begins at 3" in verdict.reason
+
+
+@pytest.mark.parametrize("begin", [0, 9])
+def test_a_topic_made_anew_stops_the_partition(begin: int) -> None:
+    verdict = decide(10, begin, 9, YOUNG_MS)
+    assert isinstance(verdict, Stop)
+    assert "progress is at offset 10, but the log ends at 9" in verdict.reason
+
+
+def test_every_combination_starts_where_nothing_is_lost_or_sent_twice_or_else_stops() -> None:
+    committed_offsets: list[int | None] = [None, *range(6)]
+    first_timestamps: list[int | None] = [None, OLD_MS, YOUNG_MS]
+    for committed, begin, end, first_ms, metadata in product(
+        committed_offsets, range(6), range(6), first_timestamps, (None, "", "m")
+    ):
+        if begin > end:
+            continue
+        verdict = decide(committed, begin, end, first_ms, metadata)
+        if committed is not None:
+            may_start, at = begin <= committed <= end, committed
+        else:
+            may_start, at = begin == end or first_ms == YOUNG_MS, begin
+        assert isinstance(verdict, Start) == may_start
+        if isinstance(verdict, Start):
+            assert verdict == Start(at, (metadata or "") if committed is not None else "")
+        else:
+            assert verdict.reason
