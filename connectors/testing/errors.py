@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError, KafkaException
 
 
-class SimulatedCrash(BaseException):  # noqa: N818
+class SimulatedCrash(BaseException):
     """The process is gone. Not an `Exception`, so that nothing under test handles it."""
 
 

@@ -10,7 +10,7 @@ of what may happen at each.
     UNAVAILABLE      nothing is answered for `ms`                            broker restart, network partition
     NOT_COORDINATOR  a retriable error                                       the coordinator has moved
     ABORT            an error with txn_requires_abort                        the broker gave the transaction up
-    FENCE            _FENCED, fatal, from then on                            another producer with this id, an expired one
+    FENCE            _FENCED, fatal, from then on                            a newer producer with this id; an expired one
     EXPEL            on_lost at the next poll; commits are refused           a pause longer than the session timeout
     REFUSE           the queued records of a partition fail for good         a policy, a size limit, a missing right
     SHORT_READ       no more than `count` records come                       how fetches fall
@@ -76,7 +76,8 @@ POSSIBLE: Mapping[str, tuple[Kind, ...]] = {
     "send_offsets:after": _ANSWERED,
     "commit_transaction:before": (*_COORDINATOR, Kind.ABORT, Kind.FENCE),
     "commit_transaction:sent": _LOCAL,
-    "commit_transaction:after": (*_ANSWERED, Kind.LATE_MARKERS),
+    "commit_transaction:markers": (Kind.LATE_MARKERS,),
+    "commit_transaction:after": _ANSWERED,
     "abort_transaction:before": (*_COORDINATOR, Kind.FENCE),
     "abort_transaction:after": _ANSWERED,
     "subscribe:before": _LOCAL,

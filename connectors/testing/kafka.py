@@ -3,21 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from math import ceil
-from typing import TYPE_CHECKING
 
+from connectors.testing.admin import InMemoryAdmin
+from connectors.testing.client import Client, Config
 from connectors.testing.clock import Clock, ManualClock
+from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.faults import Faults
 from connectors.testing.groups import GroupCoordinator
 from connectors.testing.log import PartitionLog, Place
-from connectors.testing.process import Client, Config, Process
+from connectors.testing.process import Process
+from connectors.testing.producer import InMemoryProducer
 from connectors.testing.timers import Timers
 from connectors.testing.topics import Topic
 from connectors.testing.transactions import TransactionCoordinator
-
-if TYPE_CHECKING:
-    from connectors.testing.admin import InMemoryAdmin
-    from connectors.testing.consumer import InMemoryConsumer
-    from connectors.testing.producer import InMemoryProducer
 
 BROKER_ID = 1
 
@@ -66,15 +64,15 @@ class InMemoryKafka:
         """A process whose clients crash together; `name` is what faults are told."""
         return Process(self, name)
 
-    def consumer(self, config: Config) -> "InMemoryConsumer":
+    def consumer(self, config: Config) -> InMemoryConsumer:
         """A consumer in a process of its own."""
         return self._anonymous().consumer(config)
 
-    def producer(self, config: Config) -> "InMemoryProducer":
+    def producer(self, config: Config) -> InMemoryProducer:
         """A producer in a process of its own."""
         return self._anonymous().producer(config)
 
-    def admin(self, config: Config | None = None) -> "InMemoryAdmin":
+    def admin(self, config: Config | None = None) -> InMemoryAdmin:
         """An admin client in a process of its own."""
         return self._anonymous().admin(config or {})
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import demo, kafka, run, send, topics
+from sidecar.cli import demo, kafka, progress, run, send, topics
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
@@ -40,6 +40,7 @@ demo.register(app)
 kafka.register(app)
 topics.register(app)
 send.register(app)
+progress.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Figures beside their floors, measured in the same run: ``make bench``."""

@@ -1,0 +1,181 @@
+"""What a consumer reads: its assigned partitions, where it stands in each, and what comes next.
+
+Nothing is fetched ahead, so that pausing, seeking and a change of assignment have nothing to throw away.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
+
+from connectors.testing.errors import error, words
+from connectors.testing.log import MARKER, PartitionLog, Place, SpanState
+from connectors.testing.topics import Topic
+
+_ABORTED = SpanState.ABORTED
+
+
+class Reading:
+    """One assigned partition."""
+
+    __slots__ = ("is_paused", "is_stopped", "next", "place", "position", "told_end")
+
+    def __init__(self, place: Place, offset: int) -> None:
+        self.place = place
+        self.next = offset
+        """The offset to read next; negative: librdkafka's logical offsets."""
+        self.position = OFFSET_INVALID
+        """What the application is told: the offset after the last it was given."""
+        self.told_end = -1
+        self.is_paused = False
+        self.is_stopped = False
+        """An error has been told, and nothing more is read here until it is assigned or sought anew."""
+
+
+class Fetching:
+    """Reads from logs.
+
+    Args:
+        tells_ends: ``enable.partition.eof``.
+        reset: ``auto.offset.reset``.
+        committed: the group's offset for a partition; -1: none; None: not to be had yet.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, Topic],
+        *,
+        is_committed_only: bool,
+        tells_ends: bool,
+        reset: str,
+        committed: Callable[[Place], int | None],
+    ) -> None:
+        self.partitions: dict[Place, Reading] = {}
+        self._topics = topics
+        self._is_committed_only = is_committed_only
+        self._tells_ends = tells_ends
+        self._reset = reset
+        self._committed = committed
+        self._turn = 0
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            place = partition.topic, partition.partition
+            self.partitions[place] = Reading(place, partition.offset)
+
+    def remove(self, places: Sequence[Place]) -> None:
+        for place in places:
+            self.partitions.pop(place, None)
+
+    def unassign(self) -> None:
+        self.partitions.clear()
+
+    def pause(self, places: Sequence[Place], *, is_paused: bool) -> None:
+        """Of partitions that are not assigned nothing is said."""
+        for place in places:
+            reading = self.partitions.get(place)
+            if reading is not None:
+                reading.is_paused = is_paused
+
+    def seek(self, place: Place, offset: int) -> bool:
+        """Whether the partition is assigned."""
+        reading = self.partitions.get(place)
+        if reading is None:
+            return False
+        reading.next, reading.position, reading.told_end, reading.is_stopped = offset, OFFSET_INVALID, -1, False
+        return True
+
+    def position(self, place: Place) -> int:
+        reading = self.partitions.get(place)
+        return OFFSET_INVALID if reading is None else reading.position
+
+    def fetch(self, limit: int, out: list[Message]) -> None:
+        """Fill `out` up to `limit`, beginning with another partition each time."""
+        readings = list(self.partitions.values())
+        if not readings:
+            return
+        self._turn = (self._turn + 1) % len(readings)
+        for reading in readings[self._turn :] + readings[: self._turn]:
+            if reading.is_paused or reading.is_stopped:
+                continue
+            topic = self._topics.get(reading.place[0])
+            if topic is None or reading.place[1] >= len(topic.logs):
+                continue
+            log = topic.logs[reading.place[1]]
+            if not log.begin <= reading.next <= log.end and not self._settle(reading, log, out):
+                continue
+            self._take(reading, topic, log, limit, out)
+            if len(out) >= limit:
+                return
+
+    def _take(self, reading: Reading, topic: Topic, log: PartitionLog, limit: int, out: list[Message]) -> None:
+        offset, committed_only = reading.next, self._is_committed_only
+        end = log.stable_end if committed_only else log.end
+        name, number = reading.place
+        entries, begin, kind = log.entries, log.begin, topic.timestamp_type
+        room = limit - len(out)
+        while offset < end and room:
+            timestamp_ms, key, value, headers, span = entries[offset - begin]
+            offset += 1
+            if span is not None and (span is MARKER or (committed_only and span.state is _ABORTED)):
+                continue
+            out.append(
+                Message(
+                    topic=name,
+                    partition=number,
+                    offset=offset - 1,
+                    key=key,
+                    value=value,
+                    headers=headers,  # type: ignore[arg-type]
+                    timestamp=(kind, timestamp_ms),
+                )
+            )
+            reading.position = offset
+            room -= 1
+        reading.next = offset
+        if self._tells_ends and room and offset == end and reading.told_end != offset:
+            reading.told_end = reading.position = offset
+            reason = f"Fetch from broker 1 reached end of partition at offset {offset} (HighwaterMark {log.end})"
+            event = error(KafkaError._PARTITION_EOF, reason)
+            out.append(Message(topic=name, partition=number, offset=offset, error=event))
+
+    def _settle(self, reading: Reading, log: PartitionLog, out: list[Message]) -> bool:
+        """Turn a logical or an impossible offset into one that can be read; False: not now, or not at all."""
+        offset = reading.next
+        if offset == OFFSET_BEGINNING:
+            reading.next = log.begin
+        elif offset == OFFSET_END:
+            reading.next = self._end(log)
+        elif offset < 0:
+            committed = self._committed(reading.place)
+            if committed is None:
+                return False
+            if committed < 0:
+                reason = f"no previously committed offset available: {words(KafkaError._NO_OFFSET)}"
+                return self._start_over(reading, log, None, reason, out)
+            reading.next = committed
+            return log.begin <= committed <= log.end or self._settle(reading, log, out)
+        else:
+            reason = (
+                "fetch failed due to requested offset not available on the broker: "
+                f"{words(KafkaError.OFFSET_OUT_OF_RANGE)} (broker 1)"
+            )
+            return self._start_over(reading, log, offset, reason, out)
+        return True
+
+    def _start_over(
+        self, reading: Reading, log: PartitionLog, offset: int | None, reason: str, out: list[Message]
+    ) -> bool:
+        if self._reset in ("earliest", "smallest", "beginning"):
+            reading.next = log.begin
+        elif self._reset in ("latest", "largest", "end"):
+            reading.next = self._end(log)
+        else:
+            reading.is_stopped = True
+            name, number = reading.place
+            event = error(KafkaError._AUTO_OFFSET_RESET, reason)
+            out.append(Message(topic=name, partition=number, offset=offset, error=event))
+            return False
+        return True
+
+    def _end(self, log: PartitionLog) -> int:
+        return log.stable_end if self._is_committed_only else log.end

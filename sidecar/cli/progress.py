@@ -1,0 +1,110 @@
+"""``timewheel progress``: committed progress, for the partitions that stopped because it is missing or out of range."""
+
+import json
+from typing import Annotated
+
+import typer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from rich.console import Console
+from rich.table import Table
+
+from sidecar import topics
+from sidecar.cli.options import with_settings
+from sidecar.clients import admin_client
+from sidecar.errors import TimewheelError, UsageError
+from sidecar.settings import Settings
+
+_SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Committed progress: show it, or choose where a partition goes on.")
+    group.command(epilog="Example: timewheel progress show --group-id timewheel")(show)
+    group.command(
+        name="set",
+        epilog="Example: timewheel progress set --topic SCHEDULE_TOPIC_XXXX-3 --partition 0 --to beginning",
+    )(set_progress)
+    app.add_typer(group, name="progress")
+
+
+@with_settings(only=_SETTINGS)
+def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show each schedule partition's committed offset beside its log."""
+    admin = admin_client(settings)
+    topics.reach_kafka(admin, settings.bootstrap_servers)
+    known = admin.list_topics(timeout=10).topics
+    places = [
+        TopicPartition(topic, partition)
+        for topic in settings.topic_names.schedule_topics(settings.levels)
+        if topic in known
+        for partition in known[topic].partitions
+    ]
+    committed = _committed(admin, settings.group_id)
+    begins, ends = _offsets(admin, places, OffsetSpec.earliest()), _offsets(admin, places, OffsetSpec.latest())
+    rows = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed": committed.get((place.topic, place.partition)),
+            "begin": begins[place.topic, place.partition],
+            "end": ends[place.topic, place.partition],
+        }
+        for place in places
+    ]
+    if as_json:
+        typer.echo(json.dumps({"group_id": settings.group_id, "partitions": rows}, indent=2))
+        return
+    table = Table("topic", "partition", "committed", "log begins", "log ends")
+    for row in rows:
+        shown = "none" if row["committed"] is None else str(row["committed"])
+        table.add_row(str(row["topic"]), str(row["partition"]), shown, str(row["begin"]), str(row["end"]))
+    Console().print(table)
+
+
+@with_settings(only=_SETTINGS)
+def set_progress(
+    settings: Settings,
+    topic: Annotated[str, typer.Option(help="The schedule topic, logical or physical name.")],
+    partition: Annotated[int, typer.Option(min=0, help="Its partition.")],
+    to: Annotated[str, typer.Option(help="beginning (deliver all that is there), end (skip all), or an offset.")],
+) -> None:
+    """Commit where a partition goes on. The sidecars of the group have to be stopped."""
+    admin = admin_client(settings)
+    topics.reach_kafka(admin, settings.bootstrap_servers)
+    place = TopicPartition(settings.topic_names.physical(topic), partition)
+    match to:
+        case "beginning":
+            offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
+        case "end":
+            offset = _offsets(admin, [place], OffsetSpec.latest())[place.topic, partition]
+        case _ if to.isdigit():
+            offset = int(to)
+        case _:
+            raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
+    chosen = ConsumerGroupTopicPartitions(settings.group_id, [TopicPartition(place.topic, partition, offset)])
+    try:
+        answer = admin.alter_consumer_group_offsets([chosen])[settings.group_id].result(30)
+        error = answer.topic_partitions[0].error
+    except KafkaException as exception:
+        error = exception.args[0]
+    if error is not None:
+        raise TimewheelError(
+            f"progress of {place.topic}-{partition} cannot be set: {error.str()}; "
+            "stop every sidecar of the group and wait for the session timeout (10 s)"
+        )
+    typer.echo(f"{place.topic}-{partition} goes on at offset {offset}")
+
+
+def _committed(admin: AdminClient, group_id: str) -> dict[tuple[str, int], int]:
+    asked = [ConsumerGroupTopicPartitions(group_id)]
+    answer = admin.list_consumer_group_offsets(asked)[group_id].result(30)
+    return {(place.topic, place.partition): place.offset for place in answer.topic_partitions if place.offset >= 0}
+
+
+def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    try:
+        answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=10)
+        return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
+    except KafkaException as error:
+        raise TimewheelError(f"the logs' offsets are not to be had: {error.args[0].str()}") from error
