@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from connectors.contract import ErrorCode
 
 Headers = list[tuple[str, bytes | None]]
@@ -21,3 +23,24 @@ class Rejection(NamedTuple):
 
     code: ErrorCode
     message: str
+
+
+_StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, msgspec.Raw]
+
+encode_record = msgspec.msgpack.Encoder().encode
+"""An `Outgoing` as the payload log holds it."""
+
+_decode = msgspec.msgpack.Decoder(_StoredTuple).decode
+
+
+def decode_record(payload: bytes) -> Outgoing:
+    """The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
+    return _decode(payload)  # type: ignore[return-value]
+
+
+def source_headers(record: Outgoing) -> Headers:
+    """The headers as they came from the schedule topic, whether or not the record has been on disk."""
+    headers: Headers | msgspec.Raw = record[7]
+    if isinstance(headers, msgspec.Raw):
+        return msgspec.msgpack.decode(headers, type=Headers)
+    return headers

@@ -40,8 +40,7 @@ class Client:
         """Let time-outs and background sends happen, then ask for a fault. A time-out has passed when TIME_OUT is
         returned; so has the call's share of an unavailability."""
         process, kafka = self.process, self._kafka
-        if process.life is not Life.RUNNING:
-            self._wake()
+        self._alive()
         kafka.timers.ring()
         if kafka.senders:
             kafka.send_queued(self)
@@ -66,6 +65,15 @@ class Client:
             self._kafka.make_unavailable(fault.ms)
             return None
         return fault
+
+    def _alive(self) -> None:
+        """Wake the process where it is suspended.
+
+        Raises:
+            SimulatedCrash: it is dead.
+        """
+        if self.process.life is not Life.RUNNING:
+            self._wake()
 
     def _local(self, label: str) -> None:
         """A point at which nothing but a crash can happen."""

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
 from connectors.testing.client import Client, Config
-from connectors.testing.errors import RefusedOffsetsError, error, failure, words
+from connectors.testing.errors import RefusedOffsetsError, error, error_message, failure, words
 from connectors.testing.faults import Fault, Kind
 from connectors.testing.fetching import Fetching
+from connectors.testing.groups import Committed
 from connectors.testing.log import Place
 from connectors.testing.membership import Callback, ConsumerGroupMetadata, Membership
 from connectors.testing.metadata import cluster_metadata
@@ -64,7 +65,7 @@ class InMemoryConsumer(Client):
             if not topic.startswith("^") and topic not in self._kafka.topics:
                 code = KafkaError.UNKNOWN_TOPIC_OR_PART
                 reason = f"Subscribed topic not available: {topic}: {words(code)}"
-                self._events.append(Message(topic=topic, partition=0, error=error(code, reason)))
+                self._events.append(error_message(error(code, reason), topic, 0))
         self._membership.subscribe(topics, on_assign, on_revoke, on_lost)
         self._after("subscribe")
 
@@ -204,14 +205,7 @@ class InMemoryConsumer(Client):
             timeout, lambda: not self._is_committed_only or not any(place in group.pending for place in places)
         ):
             raise failure(KafkaError._TIMED_OUT, reason + words(KafkaError._TIMED_OUT))
-        answers = []
-        for place in places:
-            found = group.offsets.get(place)
-            answers.append(
-                TopicPartition(*place, found.offset, found.metadata or None)
-                if found
-                else TopicPartition(*place, OFFSET_INVALID)
-            )
+        answers = [_answer(place, group.offsets.get(place)) for place in places]
         if _has_timed_out(self._after("committed", timeout)):
             raise failure(KafkaError._TIMED_OUT, reason + words(KafkaError._TIMED_OUT))
         return answers
@@ -311,7 +305,7 @@ class InMemoryConsumer(Client):
         self._is_fenced = True
         self._membership.fence()
         self._fetching.unassign()
-        self._events.append(Message(partition=0, error=error(KafkaError._FATAL, _FENCED)))
+        self._events.append(error_message(error(KafkaError._FATAL, _FENCED), partition=0))
         on_error = self._config.get("error_cb")
         if on_error is not None:
             on_error(error(KafkaError.FENCED_INSTANCE_ID, _FENCED, fatal=True))
@@ -344,7 +338,7 @@ class InMemoryConsumer(Client):
         metadata = self._membership.metadata
         self._kafka.groups.commit(
             self._group_id,
-            [((p.topic, p.partition), p.offset, p.metadata or "") for p in offsets],
+            [((p.topic, p.partition), p.offset, p.metadata) for p in offsets],
             metadata.generation,
             metadata.member_id,
             metadata.instance_id,
@@ -367,6 +361,14 @@ class InMemoryConsumer(Client):
             self._commit(offsets)
         except RefusedOffsetsError:
             return  # the next owner reads them again
+
+
+def _answer(place: Place, committed: Committed | None) -> TopicPartition:
+    if committed is None:
+        return TopicPartition(*place, OFFSET_INVALID)
+    if committed.metadata is None:
+        return TopicPartition(*place, committed.offset)
+    return TopicPartition(*place, committed.offset, committed.metadata)
 
 
 def _commit_failure(code: int, asynchronous: bool) -> None:

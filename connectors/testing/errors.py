@@ -1,6 +1,6 @@
 """Errors as librdkafka words and flags them, and the crash that no `except Exception` may swallow."""
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 
 class SimulatedCrash(BaseException):
@@ -38,3 +38,16 @@ def error(
 def words(code: int) -> str:
     """Librdkafka's own sentence for an error code, such as ``Broker: Unknown member``."""
     return KafkaError(code).str()
+
+
+def error_message(
+    event: KafkaError, topic: str | None = None, partition: int | None = None, offset: int | None = None
+) -> Message:
+    """What ``poll`` hands out instead of a record; its value is the error's sentence."""
+    known = {"topic": topic, "partition": partition, "offset": offset}
+    return Message(
+        value=event.str().encode(),
+        error=event,
+        timestamp=(0, -1),
+        **{name: value for name, value in known.items() if value is not None},  # type: ignore[arg-type]
+    )

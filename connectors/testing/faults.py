@@ -10,7 +10,7 @@ of what may happen at each.
     UNAVAILABLE      nothing is answered for `ms`                            broker restart, network partition
     NOT_COORDINATOR  a retriable error                                       the coordinator has moved
     ABORT            an error with txn_requires_abort                        the broker gave the transaction up
-    FENCE            _FENCED, fatal, from then on                            a newer producer with this id; an expired one
+    FENCE            _FENCED, fatal, from then on                            a newer producer with this id; expiry
     EXPEL            on_lost at the next poll; commits are refused           a pause longer than the session timeout
     REFUSE           the queued records of a partition fail for good         a policy, a size limit, a missing right
     SHORT_READ       no more than `count` records come                       how fetches fall
@@ -63,13 +63,14 @@ _LOCAL = (Kind.CRASH,)
 _ANSWERED = (Kind.CRASH, Kind.TIME_OUT)
 
 POSSIBLE: Mapping[str, tuple[Kind, ...]] = {
-    "init_transactions:before": (*_COORDINATOR,),
+    "init_transactions:before": _COORDINATOR,
     "init_transactions:after": _ANSWERED,
     "begin_transaction:before": _LOCAL,
     "begin_transaction:after": _LOCAL,
     "produce:before": _LOCAL,
     "produce:after": _LOCAL,
     "send:before": (Kind.REFUSE,),
+    "poll:before": _LOCAL,
     "flush:before": (Kind.CRASH, Kind.UNAVAILABLE),
     "flush:after": _LOCAL,
     "send_offsets:before": (*_COORDINATOR, Kind.ABORT, Kind.FENCE),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
-from connectors.testing.errors import error, words
+from connectors.testing.errors import error, error_message, words
 from connectors.testing.log import MARKER, PartitionLog, Place, SpanState
 from connectors.testing.topics import Topic
 
@@ -136,7 +136,7 @@ class Fetching:
             reading.told_end = reading.position = offset
             reason = f"Fetch from broker 1 reached end of partition at offset {offset} (HighwaterMark {log.end})"
             event = error(KafkaError._PARTITION_EOF, reason)
-            out.append(Message(topic=name, partition=number, offset=offset, error=event))
+            out.append(error_message(event, name, number, offset))
 
     def _settle(self, reading: Reading, log: PartitionLog, out: list[Message]) -> bool:
         """Turn a logical or an impossible offset into one that can be read; False: not now, or not at all."""
@@ -173,7 +173,7 @@ class Fetching:
             reading.is_stopped = True
             name, number = reading.place
             event = error(KafkaError._AUTO_OFFSET_RESET, reason)
-            out.append(Message(topic=name, partition=number, offset=offset, error=event))
+            out.append(error_message(event, name, number, offset))
             return False
         return True
 

@@ -17,8 +17,8 @@ from connectors.testing.errors import RefusedOffsetsError
 from connectors.testing.log import PendingOffset, Place, Span, SpanState
 from connectors.testing.timers import Timers
 
-METADATA_BYTES_MAX = 4096
-"""The broker's ``offset.metadata.max.bytes``."""
+METADATA_BYTES_MAX = 4095
+"""What a broker with ``offset.metadata.max.bytes`` of 4,096 accepts."""
 
 
 class MemberClient(Protocol):
@@ -57,7 +57,7 @@ class Committed(NamedTuple):
     """An offset that the coordinator keeps."""
 
     offset: int
-    metadata: str
+    metadata: str | None
     sequence: int
 
 
@@ -205,7 +205,7 @@ class GroupCoordinator:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, group_id: str, offsets: Sequence[tuple[Place, int, str]], generation: int, member_id: str,
+        self, group_id: str, offsets: Sequence[tuple[Place, int, str | None]], generation: int, member_id: str,
         instance_id: str | None, span: Span | None = None,
     ) -> None:  # fmt: skip
         """Keep offsets, at once or when the transaction ends.
@@ -215,7 +215,7 @@ class GroupCoordinator:
         """
         group = self.group(group_id)
         self._validate(group, generation, member_id, instance_id, is_transactional=span is not None)
-        if any(len(metadata.encode()) > METADATA_BYTES_MAX for _, _, metadata in offsets):
+        if any(len((metadata or "").encode()) > METADATA_BYTES_MAX for _, _, metadata in offsets):
             raise RefusedOffsetsError(KafkaError.OFFSET_METADATA_TOO_LARGE)
         for place, offset, metadata in offsets:
             self._sequence += 1

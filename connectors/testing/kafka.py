@@ -110,7 +110,7 @@ class InMemoryKafka:
         found = self.topics.get(topic)
         return found.logs[partition] if found is not None and 0 <= partition < len(found.logs) else None
 
-    def committed(self, group_id: str) -> dict[Place, tuple[int, str]]:
+    def committed(self, group_id: str) -> dict[Place, tuple[int, str | None]]:
         """What a group has committed: offset and metadata by topic and partition. Waits for nothing."""
         offsets = self.groups.group(group_id).offsets
         return {place: (committed.offset, committed.metadata) for place, committed in offsets.items()}

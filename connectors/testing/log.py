@@ -40,7 +40,7 @@ class PendingOffset(NamedTuple):
     group_id: str
     place: Place
     offset: int
-    metadata: str
+    metadata: str | None
     sequence: int
     """Its place in the order in which the coordinator wrote offsets; the later one stays."""
 

@@ -26,6 +26,10 @@ class Process:
     def is_running(self) -> bool:
         return self.life is Life.RUNNING
 
+    @property
+    def is_dead(self) -> bool:
+        return self.life is Life.DEAD
+
     def consumer(self, config: Config) -> InMemoryConsumer:
         return self._adopt(InMemoryConsumer(self._kafka, self, config))
 

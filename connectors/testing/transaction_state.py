@@ -36,7 +36,6 @@ class TransactionState:
         self._call: str | None = None
         self._error: tuple[int, str] | None = None
 
-    @property
     def has_failed(self) -> bool:
         return self.state in (State.ABORTABLE, State.FATAL)
 
@@ -58,7 +57,7 @@ class TransactionState:
 
     def raise_error(self) -> None:
         """Raises the error of the failed transaction or of the producer, if there is one."""
-        if self._error is not None and self.has_failed:
+        if self._error is not None and self.has_failed():
             self._call = None
             is_fatal = self.state is State.FATAL
             raise failure(*self._error, fatal=is_fatal, abort=not is_fatal)
@@ -72,7 +71,7 @@ class TransactionState:
 
     def abortable(self, code: int, reason: str) -> KafkaException:
         """The transaction can only be aborted; returns what to raise. The first error stays."""
-        if not self.has_failed:
+        if not self.has_failed():
             self.state, self._error = State.ABORTABLE, (code, reason)
         self._call, self.is_done = None, False
         return failure(*(self._error or (code, reason)), abort=True)

@@ -8,7 +8,7 @@ from sidecar.dispatch.dead_letters import dead_letter, too_large, without_value
 from sidecar.dispatch.destinations import Destinations, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
 from sidecar.errors import ClientsLostError
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
@@ -112,7 +112,7 @@ class DequeuePut:
                 offset=record[6],
                 key=record[2],
                 value=record[3],
-                headers=record[7],
+                headers=source_headers(record),
                 due_ms=record[5],
             )
         if coordinates in self._too_large_for_dead_letters or self._deliver(publishing, letter) is not None:

@@ -248,8 +248,9 @@ class LevelPartition:
 
     @property
     def _done_below(self) -> int:
-        """The first offset that is not published."""
-        return self._waiting[0].records[0][6] if self._waiting else self.position
+        """The first offset that is neither published nor, for one that was rejected ahead of its time, buried."""
+        waiting = self._waiting[0].records[0][6] if self._waiting else self.position
+        return min(waiting, self._rejected[0][6]) if self._rejected else waiting
 
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""

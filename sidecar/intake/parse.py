@@ -71,10 +71,17 @@ class Parser:
                 carried.append((_UNIQ_KEY, uniq_key))
         partition = BY_KEY
         if control is not None:
-            judged = self._judge(control)
+            judged = cancel_on_a_level(control) or self.partition(control)
             if isinstance(judged, Rejection):
                 return judged
             partition = judged
+        topic = self.topic(real_topic)
+        if isinstance(topic, Rejection):
+            return topic
+        return topic, partition, carried, uniq_key or None
+
+    def topic(self, real_topic: bytes | None) -> str | Rejection:
+        """The physical topic that a ``REAL_TOPIC`` header names."""
         topic = self._topics.get(real_topic)
         if topic is None:
             read = self._read_topic(real_topic)
@@ -83,17 +90,10 @@ class Parser:
             if len(self._topics) >= _TOPIC_CACHE_ENTRIES:
                 self._topics.clear()
             self._topics[real_topic] = topic = read
-        return topic, partition, carried, uniq_key or None
+        return topic
 
-    def _judge(self, control: dict[str, bytes | None]) -> int | Rejection:
-        """The partition that the instructions name, or what is wrong with them."""
-        for name in _CANCELS:
-            if name in control:
-                return Rejection(
-                    ErrorCode.NOT_CANCELLABLE,
-                    f"{name} stands on a level topic, whose records cannot be cancelled or replaced one by one; "
-                    "schedule on the wheel topic for that",
-                )
+    def partition(self, control: dict[str, bytes | None]) -> int | Rejection:
+        """The partition that ``REAL_QID`` names; BY_KEY where it is absent."""
         if _REAL_QID not in control:
             return BY_KEY
         qid = control[_REAL_QID]
@@ -120,6 +120,18 @@ class Parser:
                 "(at most 249 letters, digits, '.', '_' and '-')",
             )
         return topic
+
+
+def cancel_on_a_level(control: dict[str, bytes | None]) -> Rejection | None:
+    """Records of a level topic cannot be cancelled one by one."""
+    for name in _CANCELS:
+        if name in control:
+            return Rejection(
+                ErrorCode.NOT_CANCELLABLE,
+                f"{name} stands on a level topic, whose records cannot be cancelled or replaced one by one; "
+                "schedule on the wheel topic for that",
+            )
+    return None
 
 
 def show(value: bytes | None, limit: int = 100) -> str:

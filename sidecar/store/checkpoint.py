@@ -66,9 +66,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The caller's own, of what JSON can hold."""
 
 
-def save(path: Path, checkpoint: Checkpoint, fs: FileSystem) -> None:
-    """Replace the checkpoint in one step. Raises OSError: the old one is then still in place."""
-    replace_file(fs, path, encode(checkpoint))
+def save(path: Path, checkpoint: Checkpoint, fs: FileSystem, *, durable: bool = True) -> None:
+    """Replace the checkpoint in one step; ``durable`` also outlives the operating system.
+
+    Raises OSError: the old one is then still in place.
+    """
+    replace_file(fs, path, encode(checkpoint), durable=durable)
 
 
 def load(path: Path, fs: FileSystem) -> Checkpoint | None:

@@ -222,8 +222,10 @@ def read_full(file: File, length: int, position: int) -> bytes:
     return data
 
 
-def replace_file(fs: FileSystem, path: Path, data: bytes) -> None:
+def replace_file(fs: FileSystem, path: Path, data: bytes, *, durable: bool = True) -> None:
     """Put `data` in the place of the file at `path`, so that a crash leaves the old file or the new one.
+
+    Without `durable` that holds for a crash of this process only, and no disk is waited for.
 
     Raises OSError: the old file is then still in place.
     """
@@ -234,10 +236,12 @@ def replace_file(fs: FileSystem, path: Path, data: bytes) -> None:
     try:
         write_all(file, data, 0)
         # 2. Its bytes, before its name: otherwise a power cut leaves the name over nothing.
-        file.sync()
+        if durable:
+            file.sync()
     finally:
         file.close()
     # 3. The name.
     fs.rename(temporary, path)
     # 4. The directory, so that the rename itself survives a power cut.
-    fs.sync_directory(path.parent)
+    if durable:
+        fs.sync_directory(path.parent)

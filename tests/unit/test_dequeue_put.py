@@ -298,6 +298,17 @@ def test_a_letter_from_intake_that_kafka_refused_goes_out_without_its_value(benc
     assert (produced.topic, produced.value) == (DLQ, None)
 
 
+def test_a_record_that_the_dead_letters_refuse_without_its_value_gets_smaller_still(bench: Bench) -> None:
+    record = a_record(3, key=bytes(700), extra=[("BIG", bytes(700))])
+    bench.run(record)
+    for _ in range(4):
+        bench.refuse(record)
+        (letter,) = bench.run(record)
+    assert sum(len(part or b"") for part in (letter.key, letter.value, *(text for _, text in letter.headers))) < 700
+    assert letter.texts["ERROR_CODE"] == "DESTINATION_REFUSED"
+    assert letter.texts["ERROR_OFFSET"] == "3"
+
+
 def test_only_the_refused_record_is_kept_back(bench: Bench) -> None:
     bench.refuse(a_record(3))
     assert [one.topic for one in bench.run(a_record(2), a_record(3), a_record(4))] == ["orders", DLQ, "orders"]

@@ -1,0 +1,183 @@
+"""What is about to fall due in one wheel partition: loaded slots, and what has arrived for them since.
+
+A slot is loaded whole (16 bytes and two hashes a record, not the payloads) shortly before its time, and sent millisecond by
+millisecond. Records that arrive for a loaded slot are stored like all others and join it here.
+"""
+
+import heapq
+from collections.abc import Callable
+
+import numpy as np
+
+from sidecar.records import Outgoing, decode_record
+from sidecar.store.layout import Int64Array
+from sidecar.store.timer_store import Loaded, TimerStore
+
+Key = tuple[int, int]
+"""(time acted on in ms, offset): the order of everything."""
+
+
+class Joined:
+    """A record that arrived for a loaded slot: on disk, and still at hand."""
+
+    __slots__ = ("key", "record", "stored")
+
+    def __init__(self, key: Key, record: Outgoing, stored: Loaded) -> None:
+        self.key = key
+        self.record = record
+        self.stored = stored
+
+    def __lt__(self, other: "Joined") -> bool:
+        return self.key < other.key
+
+
+class Ready:
+    """Due records in order, over any number of loaded slots.
+
+    Args:
+        watermark: everything up to this key is done; what a slot holds of that is passed over.
+    """
+
+    def __init__(self, store: TimerStore, watermark: Key) -> None:
+        self._store = store
+        self._watermark = watermark
+        self._slots: list[Loaded] = []
+        self._cursor = 0
+        self._joined: list[Joined] = []
+        self._taken: list[tuple[Loaded, int, int]] = []
+        self._taken_joined: list[Joined] = []
+        self.loaded_until_ms = store.slot_time_ms(max(0, watermark[0]))
+        """Slots before this time are loaded, or empty; what arrives for them joins."""
+
+    def load(self, until_ms: int, enough: int) -> None:
+        """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are."""
+        while self.waiting < enough:
+            slot_ms = self._store.next_slot_ms(self.loaded_until_ms)
+            if slot_ms is None or slot_ms > until_ms:
+                # What is empty now may still be filled: only whole slots that have passed are counted as loaded.
+                self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(max(0, until_ms)))
+                return
+            loaded = self._behind_watermark_removed(self._store.load(slot_ms))
+            self.loaded_until_ms = slot_ms + self._store.precision_ms
+            if len(loaded.act_ms):
+                self._slots.append(loaded)
+
+    def join(self, joined: Joined) -> None:
+        heapq.heappush(self._joined, joined)
+
+    @property
+    def waiting(self) -> int:
+        """Records at hand."""
+        return sum(len(slot.act_ms) for slot in self._slots) - self._cursor + len(self._joined)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the first of them is acted on."""
+        times = [self._joined[0].key[0]] if self._joined else []
+        if self._slots:
+            times.append(int(self._slots[0].act_ms[self._cursor]))
+        return min(times, default=None)
+
+    def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
+        """Those due by ``now_ms``, in order; `confirm` or `put_back` must follow."""
+        records: list[Outgoing] = []
+        while len(records) < max_records and max_bytes > 0:
+            # 1. From the slot at hand, up to the next of those that joined: on a tie the slot's came first.
+            until_ms = min(now_ms, self._joined[0].key[0]) if self._joined else now_ms
+            before = len(records)
+            if self._slots:
+                max_bytes = self._take_from_slot(until_ms, max_records - len(records), max_bytes, records)
+            if len(records) > before:
+                continue
+            # 2. Then that one.
+            if not self._joined or self._joined[0].key[0] > now_ms:
+                break
+            joined = heapq.heappop(self._joined)
+            self._taken_joined.append(joined)
+            records.append(joined.record)
+            max_bytes -= len(joined.record[3] or b"")
+        return records
+
+    def confirm(self) -> None:
+        self._taken.clear()
+        self._taken_joined.clear()
+
+    def put_back(self) -> None:
+        for slot, begin, _ in reversed(self._taken):
+            if not self._slots or self._slots[0] is not slot:
+                self._slots.insert(0, slot)
+            self._cursor = begin
+        for joined in self._taken_joined:
+            heapq.heappush(self._joined, joined)
+        self.confirm()
+
+    def drop(self, matches: Callable[[Outgoing], bool], id_hashes: Int64Array) -> Loaded:
+        """Remove those whose id hash is among these and whose record ``matches``; what was removed."""
+        removed = []
+        kept_joined = []
+        for joined in self._joined:
+            if joined.stored.id_hash[0] in id_hashes and matches(joined.record):
+                removed.append(joined.stored)
+            else:
+                kept_joined.append(joined)
+        if len(kept_joined) < len(self._joined):
+            self._joined = kept_joined
+            heapq.heapify(self._joined)
+        for number, slot in enumerate(self._slots):
+            begin = self._cursor if number == 0 else 0
+            candidates = np.flatnonzero(np.isin(slot.id_hash[begin:], id_hashes)) + begin
+            if not len(candidates):
+                continue
+            payloads = self._store.read(slot.payload_pos[candidates], slot.payload_size[candidates])
+            gone = candidates[[matches(decode_record(payload)) for payload in payloads]]
+            if len(gone):
+                removed.append(slot.where(gone))
+                kept = np.ones(len(slot.act_ms), bool)
+                kept[gone] = False
+                self._slots[number] = slot.where(kept)
+        if self._slots and self._cursor >= len(self._slots[0].act_ms):
+            self._next_slot()
+        self._slots = [slot for slot in self._slots if len(slot.act_ms)]
+        return Loaded(*(np.concatenate(columns) for columns in zip(*removed, strict=True))) if removed else _NONE
+
+    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int, records: list[Outgoing]) -> int:
+        slot, begin = self._slots[0], self._cursor
+        due = int(np.searchsorted(slot.act_ms[begin:], until_ms, side="right"))
+        end = begin + min(due, max_records)
+        if end == begin:
+            return max_bytes
+        sizes = np.cumsum(slot.payload_size[begin:end])
+        if sizes[-1] > max_bytes:
+            end = begin + max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
+        payloads = self._store.read(slot.payload_pos[begin:end], slot.payload_size[begin:end])
+        records += map(decode_record, payloads)
+        self._taken.append((slot, begin, end))
+        self._cursor = end
+        if end == len(slot.act_ms):
+            self._next_slot()
+        return max_bytes - int(sizes[end - begin - 1])
+
+    def _next_slot(self) -> None:
+        self._slots.pop(0)
+        self._cursor = 0
+
+    def _behind_watermark_removed(self, loaded: Loaded) -> Loaded:
+        """Less what is done: a slot that was sent in part before a restart still holds all of it."""
+        done_ms, done_offset = self._watermark
+        if not len(loaded.act_ms) or loaded.act_ms[0] > done_ms:
+            return loaded
+        kept = loaded.act_ms > done_ms
+        at_watermark = np.flatnonzero(loaded.act_ms == done_ms)
+        if len(at_watermark):
+            payloads = self._store.read(loaded.payload_pos[at_watermark], loaded.payload_size[at_watermark])
+            kept[at_watermark] = [decode_record(payload)[6] > done_offset for payload in payloads]
+        return loaded.where(kept)
+
+
+_NONE = Loaded(
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.int32),
+)

@@ -1,0 +1,196 @@
+"""Kafka records of the wheel topic -> what they ask for: schedule, cancel, replace; or why they are rejected.
+
+Like `sidecar.intake.parse` a pure function of the record and the plan.
+"""
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
+from connectors.durations import format_duration
+from sidecar.intake.parse import Parser, show
+from sidecar.plan import Plan
+from sidecar.records import Headers, Rejection
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_DELAY = str(Header.DELAY)
+_TIMER_DELAY_SEC = str(Header.TIMER_DELAY_SEC)
+_TIMER_DELAY_MS = str(Header.TIMER_DELAY_MS)
+_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
+_DELETE = str(Header.TIMER_DEL_UNIQKEY)
+_REPLACE = str(Header.TIMER_REPLACE_UNIQKEY)
+_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
+_ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
+_ROLL_PROOF = str(Header.TIMER_ROLL_PROOF)
+
+_NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, _DELETE, _REPLACE}
+_WHOLE_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+
+
+class Schedule(NamedTuple):
+    """A record to deliver at ``due_ms``."""
+
+    topic: str
+    partition: int
+    carried: Headers
+    uniq_key: bytes
+    due_ms: int
+    roll_times: int
+    """How often it has been rolled; 0: this is the record as it was scheduled."""
+    origin_offset: int
+    """The offset of the record as it was scheduled; its own where it has not been rolled."""
+    control: Headers
+    """Its instructions and ids, in order: what a roll copy and a dead letter carry besides."""
+
+
+class Cancel(NamedTuple):
+    """Take back the pending message with this id."""
+
+    uniq_key: bytes
+    real_topic: str | None
+    """Only a message for this topic; None: whatever its topic."""
+    deliver_ms: int | None
+    """Where to look first."""
+
+
+class Replace(NamedTuple):
+    """Take back the pending message with this id and schedule another in its stead, or do neither."""
+
+    uniq_key: bytes
+    schedule: Schedule
+
+
+class WheelParser:
+    """Parses wheel records of one partition.
+
+    Args:
+        proof_key: what tells this group's own roll copies from records of others that carry their headers.
+    """
+
+    def __init__(self, parser: Parser, topic: str, partition: int, proof_key: bytes) -> None:
+        self._parser = parser
+        self._id_prefix = f"{topic}-{partition}-".encode()
+        self._proof_key = hashlib.blake2b(proof_key).digest()
+        self._levels: dict[str, DelayLevels] = {}
+
+    def parse(
+        self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan
+    ) -> Schedule | Cancel | Replace | Rejection:
+        """What the record asks for.
+
+        Args:
+            timestamp_ms: the record's own, from which delays count.
+        """
+        carried: Headers = []
+        control: dict[str, bytes | None] = {}
+        for header in headers:
+            name = header[0]
+            if name in _NOTED:
+                control[name] = header[1]
+            else:
+                carried.append(header)
+        if _DELETE in control:
+            return self._cancel(control)
+        topic = self._parser.topic(control.get(_REAL_TOPIC))
+        if isinstance(topic, Rejection):
+            return topic
+        partition = self._parser.partition(control)
+        if isinstance(partition, Rejection):
+            return partition
+        due_ms = self._due_ms(control, timestamp_ms, plan)
+        if isinstance(due_ms, Rejection):
+            return due_ms
+        uniq_key = control.get(_UNIQ_KEY) or self._id_prefix + b"%d" % offset
+        roll_times, origin_offset = self._rolled(control, offset, uniq_key) if _ORIGIN in control else (0, offset)
+        schedule = Schedule(topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, headers)
+        if _REPLACE in control:
+            replaced = control[_REPLACE]
+            if not replaced:
+                return _no_id(_REPLACE)
+            return Replace(replaced, schedule)
+        return schedule
+
+    def roll_headers(self, uniq_key: bytes, origin_offset: int, roll_times: int, due_ms: int) -> Headers:
+        """What a roll copy carries besides its own headers and its destination."""
+        return [
+            (_UNIQ_KEY, uniq_key),
+            (_TIMER_DELIVER_MS, b"%d" % due_ms),
+            (_ROLL_TIMES, b"%d" % roll_times),
+            (_ORIGIN, b"%d" % origin_offset),
+            (_ROLL_PROOF, self._proof(uniq_key, origin_offset, roll_times)),
+        ]
+
+    def _cancel(self, control: dict[str, bytes | None]) -> Cancel | Rejection:
+        uniq_key = control[_DELETE]
+        if not uniq_key:
+            return _no_id(_DELETE)
+        real_topic = self._parser.topic(control[_REAL_TOPIC]) if _REAL_TOPIC in control else None
+        if isinstance(real_topic, Rejection):
+            return real_topic
+        hint = control.get(_TIMER_DELIVER_MS)
+        deliver_ms = int(hint) if hint is not None and _WHOLE_NUMBER.fullmatch(hint) else None
+        return Cancel(uniq_key, real_topic, deliver_ms)
+
+    def _due_ms(self, control: dict[str, bytes | None], timestamp_ms: int, plan: Plan) -> int | Rejection:
+        """RocketMQ's priority: level, seconds, milliseconds, absolute time (``HookUtils.handleScheduleMessage``)."""
+        if _DELAY in control:
+            level = _number(control[_DELAY])
+            if level is None or level < 1:
+                return _no_time(_DELAY, control[_DELAY], "a level, counted from 1")
+            due_ms = timestamp_ms + self._level_delays(plan).delay_ms(level)
+        elif _TIMER_DELAY_SEC in control or _TIMER_DELAY_MS in control:
+            name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
+            delay = _number(control[name])
+            if delay is None or delay < 0:
+                return _no_time(name, control[name], "a whole number that is not negative")
+            due_ms = timestamp_ms + delay * unit_ms
+        elif _TIMER_DELIVER_MS in control:
+            deliver_ms = _number(control[_TIMER_DELIVER_MS])
+            if deliver_ms is None:
+                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], "milliseconds since 1970")
+            due_ms = deliver_ms
+        else:
+            return Rejection(
+                ErrorCode.NO_DELIVERY_TIME,
+                "the record says no time: set one of TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, DELAY",
+            )
+        if due_ms - timestamp_ms > plan.max_delay_ms:
+            return Rejection(
+                ErrorCode.DELAY_TOO_LONG,
+                f"the record is due {format_duration(due_ms - timestamp_ms)} after it was written; "
+                f"max_delay is {format_duration(plan.max_delay_ms)}",
+            )
+        return due_ms
+
+    def _level_delays(self, plan: Plan) -> DelayLevels:
+        levels = self._levels.get(plan.levels)
+        if levels is None:
+            levels = self._levels[plan.levels] = DelayLevels.parse(plan.levels)
+        return levels
+
+    def _rolled(self, control: dict[str, bytes | None], offset: int, uniq_key: bytes) -> tuple[int, int]:
+        """Roll count and origin of a copy of ours; headers that others have copied count for nothing."""
+        origin, times = _number(control[_ORIGIN]), _number(control.get(_ROLL_TIMES))
+        if origin is None or times is None or not 0 <= origin < offset or times < 1:
+            return 0, offset
+        if control.get(_ROLL_PROOF) != self._proof(uniq_key, origin, times):
+            return 0, offset
+        return times, origin
+
+    def _proof(self, uniq_key: bytes, origin_offset: int, roll_times: int) -> bytes:
+        told = b"%d %d " % (origin_offset, roll_times) + uniq_key
+        return hashlib.blake2b(told, key=self._proof_key, digest_size=8).hexdigest().encode()
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and _WHOLE_NUMBER.fullmatch(value) else None
+
+
+def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:
+    return Rejection(ErrorCode.ILLEGAL_DELIVERY_TIME, f"{name} is {show(value)}, which is not {wanted}")
+
+
+def _no_id(name: str) -> Rejection:
+    return Rejection(ErrorCode.MISSING_UNIQ_KEY, f"{name} is empty; it names the UNIQ_KEY of a pending message")

@@ -1,0 +1,66 @@
+"""When a record is acted on, as a pure function of the record and of a few parameters: never of the clock.
+
+Reading a topic again must give the same answer, so the parameters are committed with the progress, together with the
+offset from which they hold; records before that offset are read under the parameters of their time (`Plans`).
+
+A record that is due beyond the roll window is first *rolled*: acted on at a time within the window by writing a copy of
+it to the end of its topic, so that no retention removes it. RIP-43's one-third rule, with d and W counted in slots:
+
+    d < W                as it is
+    d - W < W / 3        rolls after W / 2, so that what is left is not a short tail
+    otherwise            rolls after W
+
+    >>> plan = Plan(roll_window_ms=2_000, precision_ms=1_000, max_delay_ms=10_000, levels="1s 5s")
+    >>> plan.act_at(timestamp_ms=0, due_ms=1_999), plan.act_at(timestamp_ms=0, due_ms=3_000)
+    ((1999, False), (2000, True))
+"""
+
+import msgspec
+
+from sidecar.intake.parse import PARSER_VERSION
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides when. One letter a field: it stands in Kafka's commit metadata."""
+
+    roll_window_ms: int = msgspec.field(name="r")
+    precision_ms: int = msgspec.field(name="s")
+    max_delay_ms: int = msgspec.field(name="m")
+    levels: str = msgspec.field(name="l")
+    """The level table, for wheel records that name a level."""
+    parser: int = msgspec.field(name="p", default=PARSER_VERSION)
+
+    def act_at(self, timestamp_ms: int, due_ms: int) -> tuple[int, bool]:
+        """When a record is acted on, and whether that act is a roll."""
+        ahead = (due_ms - timestamp_ms) // self.precision_ms
+        window = self.roll_window_ms // self.precision_ms
+        if ahead < window:
+            return due_ms, False
+        after = window // 2 if ahead - window < window // 3 else window
+        return timestamp_ms + after * self.precision_ms, True
+
+
+class Plans(msgspec.Struct, frozen=True, array_like=True):
+    """The parameters by the offset from which they hold, oldest first."""
+
+    since: tuple[tuple[int, Plan], ...]
+
+    def of(self, offset: int) -> Plan:
+        """The plan that holds at an offset; before the first, the first."""
+        chosen = self.since[0][1]
+        for first_offset, plan in self.since:
+            if first_offset > offset:
+                break
+            chosen = plan
+        return chosen
+
+    def changed(self, offset: int, plan: Plan) -> "Plans":
+        """With ``plan`` from ``offset`` on; itself where that holds already."""
+        if self.since and self.since[-1][1] == plan:
+            return self
+        return Plans((*(entry for entry in self.since if entry[0] < offset), (offset, plan)))
+
+    def without_those_before(self, offset: int) -> "Plans":
+        """Less the plans that no record from ``offset`` on is read under."""
+        kept = [entry for entry, after in zip(self.since, self.since[1:], strict=False) if after[0] > offset]
+        return Plans((*kept, self.since[-1]))
