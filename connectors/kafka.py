@@ -13,6 +13,7 @@ PROTECTED_OPTIONS = frozenset(
     {
         "acks",
         "auto.offset.reset",
+        "bootstrap.servers",
         "enable.auto.commit",
         "enable.auto.offset.store",
         "enable.idempotence",
@@ -21,6 +22,7 @@ PROTECTED_OPTIONS = frozenset(
         "group.instance.id",
         "group.protocol",
         "isolation.level",
+        "metadata.broker.list",
         "partitioner",
         "request.required.acks",
         "transactional.id",

@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.kafka import common_config, consumer_config, producer_config, transactional_config
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import AtLeastOnce, ExactlyOnce, Publishing, collect_failures
+from sidecar.errors import UsageError
 from sidecar.intake.enqueue_get import StartFinder
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
 _NO_SUCH_TOPIC = (
@@ -29,7 +34,7 @@ class Clients:
     publishing: Publishing
     starts: StartFinder
     count_partitions: Callable[[str], int]
-    create_topic: Callable[[str], None]
+    create_topic: Callable[[str], int]
 
     def close(self) -> None:
         """Leave, or keep the place in the group (static members), and release everything."""
@@ -42,7 +47,8 @@ ClientsFactory = Callable[[Callable[[], bool]], Clients]
 
 
 def admin_client(settings: Settings) -> AdminClient:
-    return AdminClient(common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-admin"))
+    """Raises UsageError for options that librdkafka does not take."""
+    return _make(AdminClient, common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-admin"))
 
 
 def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:
@@ -52,14 +58,15 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         ClientsLostError: Kafka refuses this sidecar's transactions.
         StoppedWaitingError: a stop was asked for meanwhile.
     """
-    consumer = Consumer(
+    consumer = _make(
+        Consumer,
         consumer_config(
             settings.bootstrap_servers,
             settings.kafka,
             group_id=settings.group_id,
             instance_id=settings.identity if settings.membership == "static" else None,
             session_timeout_ms=settings.session_timeout,
-        )
+        ),
     )
     admin = admin_client(settings)
 
@@ -74,13 +81,21 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
             raise
         return len(description.partitions)
 
-    def create_topic(topic: str) -> None:
+    def create_topic(topic: str) -> int:
         new = NewTopic(topic, num_partitions=settings.partitions, replication_factor=settings.replication_factor)
         try:
             admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+        # Another broker than the one that created it may not know of it yet.
+        patience = Retrying(
+            retry=retry_if_result(lambda partitions: partitions == 0),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(_TIMEOUT_S),
+            retry_error_callback=lambda _: 0,
+        )
+        return patience(count_partitions, topic)
 
     return Clients(
         consumer,
@@ -97,12 +112,13 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
     servers, options = settings.bootstrap_servers, settings.kafka
     if settings.guarantee == "at_least_once":
         config = producer_config(servers, options, f"{settings.group_id}-producer")
-        producer = Producer({**config, "on_delivery": on_delivery})
+        producer = _make(Producer, {**config, "on_delivery": on_delivery})
         return AtLeastOnce(
             producer, lambda offsets: consumer.commit(offsets=offsets, asynchronous=False), failures, is_stopping
         )
     producers = [
-        Producer(
+        _make(
+            Producer,
             {
                 **transactional_config(
                     servers,
@@ -111,8 +127,15 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
                     transaction_timeout_ms=settings.transaction_timeout,
                 ),
                 "on_delivery": on_delivery,
-            }
+            },
         )
         for turn in (0, 1)
     ]
     return ExactlyOnce(producers, consumer.consumer_group_metadata, failures, is_stopping)
+
+
+def _make(client: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
+    try:
+        return client(config)
+    except KafkaException as exception:
+        raise UsageError(f"kafka: {exception.args[0].str()}; librdkafka's options are the ones to use") from exception

@@ -49,9 +49,9 @@ class Loop:
         self._metrics = metrics
         self._publishing = clients.publishing
         self._parser = Parser(self._names)
-        self._dead_letter_topic = self._names.dead_letter(settings.group_id)
         self._destinations = Destinations(self._names, settings, clock, clients.count_partitions, clients.create_topic)
-        self._put = DequeuePut(self._destinations, self._dead_letter_topic)
+        dead_letter_topic = self._names.dead_letter(settings.group_id)
+        self._put = DequeuePut(self._destinations, dead_letter_topic, trace=settings.trace_headers)
         self._limit = settings.batch_records
         self._in_hand: list[Draft] | None = None
         self._committed_ms = clock.monotonic_ms()
@@ -90,7 +90,7 @@ class Loop:
         self._in_hand = drafts
         try:
             self._publishing.begin()
-            self._put.put(self._publishing, drafts)
+            self._put.put(self._publishing, drafts, now_ms)
         except TransactionAbortedError as error:
             self._abort(error)
             return
@@ -186,13 +186,16 @@ class Loop:
                 code=str(rejection.code),
                 reason=rejection.message,
             )
+        buried = {coordinates for coordinates, _ in self._put.rejections}
         for source, records in drafts:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
-            due_ms = np.fromiter((record[5] for record in records), np.int64, len(records))
-            self._metrics.delivered.labels(queue).inc(len(records))
-            self._metrics.lateness.observe(queue, (now_ms - due_ms) / 1000)
+            due = [record[5] for record in records]
+            if buried:
+                due = [record[5] for record in records if (source.topic, source.partition, record[6]) not in buried]
+            self._metrics.delivered.labels(queue).inc(len(due))
+            self._metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
             self._metrics.waiting.labels(queue).set(source.waiting)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -215,10 +218,10 @@ class Loop:
             start_offset=start.offset,
             progress=LevelProgress.decode(start.metadata),
             parser=self._parser,
-            dead_letter_topic=self._dead_letter_topic,
             max_clock_skew_ms=self._settings.max_clock_skew,
             max_records=self._settings.read_ahead_records,
             max_bytes=self._settings.read_ahead_bytes,
+            trace=self._settings.trace_headers,
         )
 
     def _queue_of(self, topic: str) -> str:

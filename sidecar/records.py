@@ -9,11 +9,6 @@ from connectors.contract import ErrorCode
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; names may repeat, values may be null."""
 
-Outgoing = tuple[str, int, bytes | None, bytes | None, Headers, int, int, Headers]
-"""A record to publish: topic, partition (-1: by key), key, value, headers, due_ms, source offset, source headers.
-
-The last two are what a dead letter needs when Kafka refuses the record."""
-
 BY_KEY = -1
 """The partition of a record whose key decides."""
 
@@ -23,6 +18,12 @@ class Rejection(NamedTuple):
 
     code: ErrorCode
     message: str
+
+
+Outgoing = tuple[str | Rejection, int, bytes | None, bytes | None, Headers, int, int, Headers]
+"""A record to publish: topic, partition (or BY_KEY), key, value, headers, due_ms, source offset, source headers.
+
+In place of the topic stands the reason where intake has rejected the record: it goes to the dead letters."""
 
 
 _StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, msgspec.Raw]
@@ -35,7 +36,8 @@ _decode = msgspec.msgpack.Decoder(_StoredTuple).decode
 
 def decode_record(payload: bytes) -> Outgoing:
     """The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
-    return _decode(payload)  # type: ignore[return-value]
+    record: Outgoing = _decode(payload)
+    return record
 
 
 def source_headers(record: Outgoing) -> Headers:

@@ -87,7 +87,7 @@ def _option_text(name: str, option: object) -> str:
 def _not_protected(options: dict[str, str]) -> dict[str, str]:
     if refused := sorted(set(options) & PROTECTED_OPTIONS):
         raise ValueError(
-            f"{', '.join(refused)} cannot be set: exactly-once delivery depends on the sidecar's own value"
+            f"{', '.join(refused)} cannot be set here: it is a setting of its own, or the guarantee depends on it"
         )
     return options
 

@@ -1,6 +1,7 @@
 """The broker as an object: start, stop, kill, restart, suspend."""
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -9,14 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.embedded import ports
+from connectors.embedded import fencing, ports
 from connectors.embedded.class_archive import ClassArchive
 from connectors.embedded.data_dir import DataDir
 from connectors.embedded.deadline import Deadline
 from connectors.embedded.errors import BrokerFailedError, EmbeddedKafkaError, PortTakenError
 from connectors.embedded.internal_topics import internal_topics
 from connectors.embedded.jars import class_path
-from connectors.embedded.java import Java, find_java
+from connectors.embedded.java import find_java
 from connectors.embedded.readiness import Readiness
 from connectors.embedded.server_properties import with_defaults
 from connectors.embedded.watchdog import Watchdog
@@ -159,7 +160,7 @@ class EmbeddedKafka:
         self._watchdog = self._lock_descriptor = self._data = self._ports = None
 
     def kill(self) -> None:
-        """SIGKILL at once: no clean shutdown. Ports and data stay for `restart`."""
+        """SIGKILL at once: no clean shutdown. Ports and data stay for `restart`, which then takes a second longer."""
         if self._process is not None:
             self._process.kill()
             self._reap()
@@ -220,43 +221,78 @@ class EmbeddedKafka:
     def _launch(self) -> None:
         """Start the process on the chosen ports and wait until it is ready."""
         assert self._data is not None
-        assert self._watchdog is not None
         assert self._ports is not None
-        assert self._lock_descriptor is not None
         port, controller_port = self._ports
-        java, jars = find_java(), class_path()
         deadline = Deadline.after(self._start_timeout_s)
+        was_killed = self._data.left_uncleanly
         self._data.prepare(port=port, controller_port=controller_port, overrides=self._server_properties)
-        with self._data.log_path.open("ab") as log:
+        if was_killed:
+            self._fence(self._data, deadline)
+        log_start = self._spawn(self._broker_command(self._data), self._data.log_path)
+        readiness = Readiness(port, self._data.cluster_id, internal_topics(with_defaults(self._server_properties)))
+        if readiness.wait(is_alive=lambda: self.is_running, deadline=deadline):
+            return
+        exit_code = self._exit_code()
+        self.kill()
+        raise self._failure(exit_code, log_start)
+
+    def _fence(self, data: DataDir, deadline: Deadline) -> None:
+        """Let the controller alone fence the broker that was killed; see `fencing`."""
+        data.controller_log_path.unlink(missing_ok=True)
+        self._spawn(self._controller_command(data), data.controller_log_path)
+        is_fenced = fencing.wait_until_fenced(
+            data.controller_log_path, is_alive=lambda: self.is_running, deadline=deadline
+        )
+        exit_code = self._exit_code()
+        self.kill()  # what it has committed stays
+        if not is_fenced:
+            with data.log_path.open("ab") as log, data.controller_log_path.open("rb") as said:
+                log_start = log.tell()
+                shutil.copyfileobj(said, log)
+            raise self._failure(exit_code, log_start)
+
+    def _spawn(self, command: list[str], log_path: Path) -> int:
+        """Start the process; where its part of the log begins."""
+        assert self._data is not None
+        assert self._watchdog is not None
+        assert self._lock_descriptor is not None
+        with log_path.open("ab") as log:
             log_start = log.tell()
             self._process = self._watchdog.spawn(
-                self._command(self._data, java, jars),
-                env=os.environ | {"CLASSPATH": jars},
+                command,
+                env=os.environ | {"CLASSPATH": class_path()},
                 log=log,
                 cwd=self._data.root,
                 lock_descriptor=self._lock_descriptor,
             )
-        readiness = Readiness(port, self._data.cluster_id, internal_topics(with_defaults(self._server_properties)))
-        if readiness.wait(is_alive=lambda: self.is_running, deadline=deadline):
-            return
-        exit_code = self._process.poll()
-        self.kill()
-        raise self._failure(exit_code, log_start)
+        return log_start
 
-    def _command(self, data: DataDir, java: Java, jars: str) -> list[str]:
+    def _broker_command(self, data: DataDir) -> list[str]:
+        java, jars = find_java(), class_path()
         self._archive = ClassArchive.of(java, jars)
         archive_flags = self._archive.flags_to_use()
         if not archive_flags:
             self._recorded_archive = data.tmp_dir / "classes.jsa"
             archive_flags = self._archive.flags_to_record(self._recorded_archive)
-        own_flags = (
+        flags = [*_JVM_FLAGS, *archive_flags, *_LOG_FLAGS, *self._own_flags(data)]
+        return [str(java.path), *flags, "kafka.Kafka", str(data.properties_path)]
+
+    def _controller_command(self, data: DataDir) -> list[str]:
+        java = find_java()
+        archive_flags = ClassArchive.of(java, class_path()).flags_to_use()
+        flags = [*fencing.JVM_FLAGS, *archive_flags, *_LOG_FLAGS, fencing.LOG_FLAG, *self._own_flags(data)]
+        return [str(java.path), *flags, "kafka.Kafka", str(data.fencing_properties_path)]
+
+    def _own_flags(self, data: DataDir) -> list[str]:
+        return [
             f"-Xmx{self._heap}",
             f"-Djava.io.tmpdir={data.tmp_dir}",
             f"-XX:ErrorFile={data.root}/hs_err_%p.log",
             f"-Dorg.slf4j.simpleLogger.defaultLogLevel={self._log_level}",
-        )
-        flags = [*_JVM_FLAGS, *archive_flags, *_LOG_FLAGS, *own_flags]
-        return [str(java.path), *flags, "kafka.Kafka", str(data.properties_path)]
+        ]
+
+    def _exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
 
     def _failure(self, exit_code: int | None, log_start: int) -> EmbeddedKafkaError:
         assert self._ports is not None

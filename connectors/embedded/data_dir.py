@@ -2,6 +2,7 @@
 
     server.properties   written at each start; its first line marks the directory as ours
     kafka.log           what broker and JVM say, appended
+    controller.log      what the controller said when it fenced a broker that had been killed, the last time
     kafka/              Kafka's `log.dirs`: formatted once, as a whole or not at all
     tmp/                Java's temporary files, emptied at each start
     lock                held by the owner and by the broker, so until both are gone
@@ -46,6 +47,14 @@ class DataDir:
         return self.root / "kafka.log"
 
     @property
+    def controller_log_path(self) -> Path:
+        return self.root / "controller.log"
+
+    @property
+    def fencing_properties_path(self) -> Path:
+        return self.tmp_dir / "fencing.properties"
+
+    @property
     def kafka_dir(self) -> Path:
         return self.root / "kafka"
 
@@ -57,6 +66,11 @@ class DataDir:
     def cluster_id(self) -> str:
         """Raises `KeyError` before the directory is formatted."""
         return self._meta()["cluster.id"]
+
+    @property
+    def left_uncleanly(self) -> bool:
+        """Whether a broker was killed on it: Kafka marks the end of a clean stop, and takes the mark at the start."""
+        return bool(self._meta()) and not (self.kafka_dir / ".kafka_cleanshutdown").exists()
 
     def adopt(self) -> None:
         """Make the directory, or check that an existing one is ours and this broker's. Raises `DataDirError`."""
@@ -99,7 +113,7 @@ class DataDir:
                 return descriptor
 
     def prepare(self, *, port: int, controller_port: int, overrides: Mapping[str, str] | None) -> None:
-        """Write `server.properties`, empty `tmp/`, format when it has not been done.
+        """Write the properties' files, empty `tmp/`, format when it has not been done.
 
         Raises `EmbeddedKafkaError` for properties that cannot be written, `BrokerFailedError` for what Kafka refuses.
         """
@@ -109,6 +123,10 @@ class DataDir:
         self.properties_path.write_text(text, encoding="utf-8")
         shutil.rmtree(self.tmp_dir, ignore_errors=True)
         self.tmp_dir.mkdir(exist_ok=True)
+        text = server_properties.render_fencing(
+            controller_port=controller_port, log_dir=self.kafka_dir, overrides=overrides
+        )
+        self.fencing_properties_path.write_text(text, encoding="utf-8")
         if not self._meta():
             self._format(port=port, controller_port=controller_port, overrides=overrides)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from connectors.embedded import fencing
 from connectors.embedded.errors import EmbeddedKafkaError
 
 HEADER = "# Written by timewheel's embedded Kafka at each start; changes are lost."
@@ -13,9 +14,9 @@ TRANSACTIONS_PARTITIONS = "transaction.state.log.num.partitions"
 _DEFAULTS: Mapping[str, str] = {
     # A topic made by a typing error is worse than an error.
     "auto.create.topics.enable": "false",
-    # After a kill the controller refuses the restarted broker until the dead one's session is over: by default 9 s.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    # To fence the only broker helps nobody, and loses transactions (see `fencing`): a pause of the machine, or `suspend`,
+    # may well be longer than the default of 9 s. Nothing waits for it: a broker that was killed is fenced at once.
+    "broker.session.timeout.ms": "30000",
     # Tests and demos start one consumer at a time: nothing to wait for.
     "group.initial.rebalance.delay.ms": "0",
     # One node holds one replica; few partitions start faster than the 50 of a real cluster.
@@ -43,15 +44,10 @@ def render(*, port: int, controller_port: int, log_dir: Path, overrides: Mapping
     Raises `EmbeddedKafkaError` for an override of what the arguments decide (addresses, node, directory), and for a
     name or value that would break out of its line.
     """
-    decided = {
+    decided = _decided(controller_port, log_dir) | {
         "process.roles": "broker,controller",
-        "node.id": str(NODE_ID),
-        "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "log.dirs": str(log_dir),
     }
     overrides = overrides or {}
     if taken := sorted(decided.keys() & overrides.keys()):
@@ -62,7 +58,32 @@ def render(*, port: int, controller_port: int, log_dir: Path, overrides: Mapping
     for name, value in overrides.items():
         if not name or any(character in name for character in " =:#!\\\n\r") or "\n" in value or "\r" in value:
             raise EmbeddedKafkaError(f"server property {name!r} = {value!r}: not one name and one line")
-    properties = decided | with_defaults(overrides)
+    return _text(decided | with_defaults(overrides))
+
+
+def render_fencing(*, controller_port: int, log_dir: Path, overrides: Mapping[str, str] | None = None) -> str:
+    """The same node on the same data, as the controller alone that fences the broker; of overrides that `render` took.
+
+    What the fencing needs wins over them.
+    """
+    decided = _decided(controller_port, log_dir) | {
+        "process.roles": "controller",
+        "listeners": f"CONTROLLER://127.0.0.1:{controller_port}",
+    }
+    return _text(decided | with_defaults(overrides or {}) | fencing.PROPERTIES)
+
+
+def _decided(controller_port: int, log_dir: Path) -> dict[str, str]:
+    return {
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(log_dir),
+    }
+
+
+def _text(properties: Mapping[str, str]) -> str:
     return "\n".join([HEADER, *(f"{name}={_escape(value)}" for name, value in properties.items())]) + "\n"
 
 

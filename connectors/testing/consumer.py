@@ -306,9 +306,6 @@ class InMemoryConsumer(Client):
         self._membership.fence()
         self._fetching.unassign()
         self._events.append(error_message(error(KafkaError._FATAL, _FENCED), partition=0))
-        on_error = self._config.get("error_cb")
-        if on_error is not None:
-            on_error(error(KafkaError.FENCED_INSTANCE_ID, _FENCED, fatal=True))
 
     def stopped(self, *, was_heard: bool) -> None:
         if was_heard and not self._is_closed:

@@ -231,6 +231,6 @@ class Outbox:
                 value=record.value,
                 error=failed,
                 timestamp=(0, -1),
-                **place_known,
+                **place_known,  # type: ignore[arg-type]
             )
             self._reports.append((record.on_delivery, failed, message))

@@ -1,29 +1,52 @@
 """Rejected records: the same record with the reason in its headers, on the sidecar's own dead-letter topic."""
 
+from enum import IntEnum
+
 from connectors.contract import ERROR_HEADERS, ErrorCode, Header
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, source_headers
 
 _CODE, _MESSAGE = str(Header.ERROR_CODE), str(Header.ERROR_MESSAGE)
 _TOPIC, _PARTITION, _OFFSET = str(Header.ERROR_TOPIC), str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
 
 
+class Size(IntEnum):
+    """How much of a record its dead letter carries; each is tried when Kafka finds the one before too large."""
+
+    WHOLE = 0  # -> WITHOUT_VALUE
+    WITHOUT_VALUE = 1  # -> REASON_ONLY
+    REASON_ONLY = 2
+
+    def smaller(self) -> "Size":
+        return Size(min(self + 1, Size.REASON_ONLY))
+
+
 def dead_letter(
     dead_letter_topic: str,
     rejection: Rejection,
+    record: Outgoing,
     *,
     source_topic: str,
     source_partition: int,
-    offset: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Headers,
-    due_ms: int,
+    size: Size = Size.WHOLE,
 ) -> Outgoing:
     """The record as it came, with the reason and its coordinates; error headers of an earlier life are replaced."""
-    carried = [header for header in headers if header[0] not in ERROR_HEADERS]
+    _, _, key, value, _, due_ms, offset, _ = record
+    headers = source_headers(record)
+    message = rejection.message
+    carried: Headers = []
+    if size is Size.WHOLE:
+        carried = [header for header in headers if header[0] not in ERROR_HEADERS]
+    elif size is Size.WITHOUT_VALUE:
+        carried = [header for header in headers if header[0] not in ERROR_HEADERS]
+        told = f"the value of {len(value or b'')} bytes is too large for this topic"
+        message += f" ({told}: read it at ERROR_TOPIC, ERROR_OFFSET)"
+        value = None
+    else:
+        message += " (key, value and headers are too large for this topic: read them at ERROR_TOPIC, ERROR_OFFSET)"
+        key = value = None
     carried += [
         (_CODE, rejection.code.encode()),
-        (_MESSAGE, rejection.message.encode()),
+        (_MESSAGE, message.encode()),
         (_TOPIC, source_topic.encode()),
         (_PARTITION, b"%d" % source_partition),
         (_OFFSET, b"%d" % offset),
@@ -31,17 +54,12 @@ def dead_letter(
     return dead_letter_topic, BY_KEY, key, value, carried, due_ms, offset, headers
 
 
-def without_value(letter: Outgoing) -> Outgoing:
-    """A dead letter that is itself too large, less its value; the message says so and how to find the value."""
-    topic, partition, key, value, headers, due_ms, offset, source_headers = letter
-    size_bytes = len(value or b"")
-    note = f" (the value of {size_bytes} bytes is too large for this topic: read it at ERROR_TOPIC, ERROR_OFFSET)"
-    headers = [(name, (text or b"") + note.encode()) if name == _MESSAGE else (name, text) for name, text in headers]
-    return topic, partition, key, None, headers, due_ms, offset, source_headers
-
-
-def too_large(size_bytes: int, destination: str, reason: str) -> Rejection:
+def too_large(record: Outgoing, reason: str) -> Rejection:
+    """Kafka, or its client, finds the record too large for its destination."""
+    topic, _, key, value, headers = record[:5]
+    size_bytes = len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") for name, text in headers)
     return Rejection(
         ErrorCode.RECORD_TOO_LARGE,
-        f"'{destination}' refuses the record of {size_bytes} bytes: {reason}; raise max.message.bytes of that topic",
+        f"'{topic}' refuses the record of {size_bytes} bytes with its headers: {reason}; "
+        "raise max.message.bytes of that topic",
     )

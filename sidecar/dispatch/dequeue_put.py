@@ -4,54 +4,64 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sidecar.dispatch.dead_letters import dead_letter, too_large, without_value
+from connectors.contract import Header
+from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
 from sidecar.errors import ClientsLostError
-from sidecar.records import Outgoing, Rejection, source_headers
+from sidecar.records import Outgoing, Rejection
 from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
 """Topic, partition and offset of a record on its schedule topic."""
 
+_TIMER_DEQUEUE_MS = str(Header.TIMER_DEQUEUE_MS)
+
 
 class DequeuePut:
-    """Produces drafts into the open transaction."""
+    """Produces drafts into the open transaction.
 
-    def __init__(self, destinations: Destinations, dead_letter_topic: str) -> None:
+    Args:
+        trace: whether delivered records say when they were published.
+    """
+
+    def __init__(self, destinations: Destinations, dead_letter_topic: str, *, trace: bool = False) -> None:
         self._destinations = destinations
         self._dead_letter_topic = dead_letter_topic
+        self._trace = trace
         self._refused: dict[Coordinates, Rejection] = {}
-        self._too_large_for_dead_letters: set[Coordinates] = set()
+        self._letter_size: dict[Coordinates, Size] = {}
         self.rejections: list[tuple[Coordinates, Rejection]] = []
         """What the transaction in hand turned into dead letters."""
 
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
-        """Kafka has refused this very record: the next time it goes to the dead letters, and then without its value."""
+        """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
         coordinates = source.topic, source.partition, record[6]
-        if coordinates in self._refused or record[0] == self._dead_letter_topic:
-            self._too_large_for_dead_letters.add(coordinates)
+        if coordinates in self._refused or isinstance(record[0], Rejection):
+            self._letter_size[coordinates] = self._letter_size.get(coordinates, Size.WHOLE).smaller()
         else:
             self._refused[coordinates] = rejection
 
-    def put(self, publishing: Publishing, drafts: Sequence[Draft]) -> None:
+    def put(self, publishing: Publishing, drafts: Sequence[Draft], now_ms: int = 0) -> None:
         """Produce every record of the drafts, in order.
 
         Raises:
             TransactionAbortedError: the transaction is beyond use; abort it and take the records again.
         """
         self.rejections.clear()
-        partitions: dict[str, int] = {self._dead_letter_topic: 1}
+        partitions: dict[str | Rejection, int] = {}
         produce = publishing.produce
-        nothing_refused = not self._refused and not self._too_large_for_dead_letters
+        refused = self._refused
         for source, records in drafts:
             for record in records:
                 topic, partition, key, value, headers, _, _, _ = record
-                if not (nothing_refused and partition < partitions.get(topic, -1)):
+                if refused or not partition < partitions.get(topic, -1):
                     rejection = self._judge(source, record, partitions)
                     if rejection is not None:
                         self._bury(publishing, source, record, rejection)
                         continue
+                if self._trace:
+                    headers.append((_TIMER_DEQUEUE_MS, b"%d" % now_ms))
                 try:
                     produce(topic, value, key, partition, headers=headers)
                 except (BufferError, KafkaException):
@@ -63,22 +73,24 @@ class DequeuePut:
         """The transaction in hand is final."""
         for coordinates, _ in self.rejections:
             self._refused.pop(coordinates, None)
-            self._too_large_for_dead_letters.discard(coordinates)
+            self._letter_size.pop(coordinates, None)
 
-    def _judge(self, source: Source, record: Outgoing, partitions: dict[str, int]) -> Rejection | None:
+    def _judge(self, source: Source, record: Outgoing, partitions: dict[str | Rejection, int]) -> Rejection | None:
         topic, partition = record[:2]
+        if isinstance(topic, Rejection):
+            return topic
         refused = self._refused.get((source.topic, source.partition, record[6]))
         if refused is not None:
             return refused
-        if topic not in partitions:
-            verdict = self._destinations.judge(topic)
-            if isinstance(verdict, Rejection):
-                return verdict
-            partitions[topic] = verdict
-        if partition >= partitions[topic]:
-            self._destinations.forget()
-            return unknown_partition(topic, partition, partitions[topic])
-        return None
+        for fresh in (False, True):
+            if topic not in partitions or fresh:
+                verdict = self._destinations.judge(topic, fresh=fresh)
+                if isinstance(verdict, Rejection):
+                    return verdict
+                partitions[topic] = verdict
+            if partition < partitions[topic]:
+                return None
+        return unknown_partition(topic, partition, partitions[topic])
 
     def _deliver(self, publishing: Publishing, record: Outgoing) -> Rejection | None:
         """Produce one record with patience; says so when the client finds it too large."""
@@ -91,29 +103,30 @@ class DequeuePut:
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    return too_large(len(value or b""), topic, error.str())
+                    return too_large(record, error.str())
                 if error.fatal():
                     raise ClientsLostError(f"produce: {error}") from exception
-                raise TransactionAbortedError(error, [(topic, partition, error)]) from exception
+                raise TransactionAbortedError(error, [(str(topic), partition, error)]) from exception
             else:
                 return None
 
     def _bury(self, publishing: Publishing, source: Source, record: Outgoing, rejection: Rejection) -> None:
-        """Send a record to the dead letters, without its value where that is too large even for them."""
+        """Send a record to the dead letters, as much of it as fits."""
         coordinates = source.topic, source.partition, record[6]
         self.rejections.append((coordinates, rejection))
-        letter = record
-        if record[0] != self._dead_letter_topic:
+        for size in Size:
+            if size < self._letter_size.get(coordinates, Size.WHOLE):
+                continue
             letter = dead_letter(
                 self._dead_letter_topic,
                 rejection,
+                record,
                 source_topic=source.topic,
                 source_partition=source.partition,
-                offset=record[6],
-                key=record[2],
-                value=record[3],
-                headers=source_headers(record),
-                due_ms=record[5],
+                size=size,
             )
-        if coordinates in self._too_large_for_dead_letters or self._deliver(publishing, letter) is not None:
-            self._deliver(publishing, without_value(letter))
+            if self._deliver(publishing, letter) is None:
+                return
+        raise ClientsLostError(
+            f"{self._dead_letter_topic} takes not even the reason of a rejection; raise its max.message.bytes"
+        )

@@ -7,7 +7,7 @@ while; one that does not is asked for again with every batch, because it may hav
 from collections.abc import Callable
 from typing import Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition  # noqa: F401
+from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import ErrorCode, TopicKind, TopicNames
 from sidecar.clock import Clock
@@ -15,6 +15,8 @@ from sidecar.records import Rejection
 
 KNOWN_FOR_MS = 10_000
 UNKNOWN_FOR_MS = 100
+
+_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY)
 
 
 class DestinationPolicy(Protocol):
@@ -32,7 +34,7 @@ class Destinations:
 
     Args:
         count_partitions: asks Kafka; 0 when there is no such topic. Raises KafkaException when Kafka does not answer.
-        create_topic: creates a topic; used only where the policy says so.
+        create_topic: creates a topic and tells how many partitions it has; used only where the policy says so.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Destinations:
         policy: DestinationPolicy,
         clock: Clock,
         count_partitions: Callable[[str], int],
-        create_topic: Callable[[str], None],
+        create_topic: Callable[[str], int],
     ) -> None:
         self._names = names
         self._policy = policy
@@ -50,15 +52,18 @@ class Destinations:
         self._create_topic = create_topic
         self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
 
-    def judge(self, topic: str) -> int | Rejection:
+    def judge(self, topic: str, *, fresh: bool = False) -> int | Rejection:
         """How many partitions the topic has, or why nothing can be delivered to it.
+
+        Args:
+            fresh: ask Kafka, whatever is known.
 
         Raises:
             KafkaException: Kafka does not answer; no verdict.
         """
         now_ms = self._clock.monotonic_ms()
         known = self._verdicts.get(topic)
-        if known is not None and now_ms < known[0]:
+        if known is not None and now_ms < known[0] and not fresh:
             return known[1]
         verdict = self._forbidden(topic) or self._find(topic)
         expires_ms = now_ms + (KNOWN_FOR_MS if isinstance(verdict, int) else UNKNOWN_FOR_MS)
@@ -74,8 +79,13 @@ class Destinations:
     def _find(self, topic: str) -> int | Rejection:
         partitions = self._count_partitions(topic)
         if partitions == 0 and self._policy.create_destinations:
-            self._create_topic(topic)
-            partitions = self._count_partitions(topic)
+            try:
+                partitions = self._create_topic(topic)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.retriable() or error.code() in _NO_ANSWER:
+                    raise
+                return Rejection(ErrorCode.DESTINATION_REFUSED, f"'{topic}' cannot be created: {error.str()}")
         if partitions == 0:
             return Rejection(
                 ErrorCode.UNKNOWN_DESTINATION,

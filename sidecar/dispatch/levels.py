@@ -16,12 +16,12 @@ import msgspec
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
-from sidecar.dispatch.dead_letters import dead_letter
 from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
+_TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 _RECORD_OVERHEAD_BYTES = 500
 """What a waiting record takes besides its value, about: key, headers, and Python's own."""
@@ -74,7 +74,7 @@ class Chunk:
         for record in records:
             if count == max_records or record[5] > now_ms or (count and size_bytes >= max_bytes):
                 break
-            size_bytes += len(record[3] or b"") + _RECORD_OVERHEAD_BYTES
+            size_bytes += _size_bytes(record)
             count += 1
         if count == 0:
             return None, self
@@ -89,6 +89,7 @@ class LevelPartition:
         start_offset: the committed offset, where reading begins.
         progress: what was committed beside it.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
+        trace: whether delivered records say when they were first seen.
     """
 
     def __init__(
@@ -100,10 +101,10 @@ class LevelPartition:
         start_offset: int,
         progress: LevelProgress,
         parser: Parser,
-        dead_letter_topic: str,
         max_clock_skew_ms: int,
         max_records: int,
         max_bytes: int,
+        trace: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -113,14 +114,15 @@ class LevelPartition:
         self._committed = start_offset
         self._rejected_below = progress.rejected_below
         self._parse = parser.parse
-        self._dead_letter_topic = dead_letter_topic
         self._max_clock_skew_ms = max_clock_skew_ms
         self._max_records = max_records
         self._max_bytes = max_bytes
+        self._trace = trace
         self._waiting: deque[Chunk] = deque()
         self._waiting_records = 0
         self._waiting_bytes = 0
         self._rejected: list[Outgoing] = []
+        self._rejected_bytes = 0
         self._taken: list[Chunk] = []
         self._taken_rejected: list[Outgoing] = []
         self._id_prefix = f"{topic}-{partition}-".encode()
@@ -157,6 +159,8 @@ class LevelPartition:
             if uniq_key is None:
                 carried.append((_UNIQ_KEY, b"%b%d" % (id_prefix, offset)))
             carried.append(due_header)
+            if self._trace:
+                carried.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
             value = message.value()
             if value is not None:
                 size_bytes += len(value)
@@ -175,19 +179,9 @@ class LevelPartition:
         if offset < self._rejected_below:
             return
         self._rejected_below = offset + 1
-        self._rejected.append(
-            dead_letter(
-                self._dead_letter_topic,
-                rejection,
-                source_topic=self.topic,
-                source_partition=self.partition,
-                offset=offset,
-                key=message.key(),
-                value=message.value(),
-                headers=headers,
-                due_ms=now_ms,
-            )
-        )
+        record: Outgoing = (rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
+        self._rejected.append(record)
+        self._rejected_bytes += _size_bytes(record)
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -200,23 +194,33 @@ class LevelPartition:
 
     @property
     def is_full(self) -> bool:
-        return self._waiting_records >= self._max_records or self._waiting_bytes >= self._max_bytes
+        return self.waiting >= self._max_records or self._bytes >= self._max_bytes
 
     @property
     def has_room(self) -> bool:
         """Whether a paused partition should be read again: half of the read-ahead is free."""
-        return 2 * self._waiting_records <= self._max_records and 2 * self._waiting_bytes <= self._max_bytes
+        return 2 * self.waiting <= self._max_records and 2 * self._bytes <= self._max_bytes
 
     @property
     def waiting(self) -> int:
         """Records in the read-ahead."""
-        return self._waiting_records
+        return self._waiting_records + len(self._rejected)
+
+    @property
+    def _bytes(self) -> int:
+        return self._waiting_bytes + self._rejected_bytes
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
         """The rejected and the due records, oldest first, for one transaction; `confirm` or `put_back` must follow."""
-        self._taken_rejected, self._rejected = self._rejected[:max_records], self._rejected[max_records:]
-        taken = list(self._taken_rejected)
         room_bytes = max_bytes
+        taken: list[Outgoing] = []
+        for record in self._rejected[:max_records]:
+            if room_bytes <= 0:
+                break
+            taken.append(record)
+            room_bytes -= _size_bytes(record)
+        self._taken_rejected, self._rejected = list(taken), self._rejected[len(taken) :]
+        self._rejected_bytes -= max_bytes - room_bytes
         while self._waiting and len(taken) < max_records and room_bytes > 0:
             chunk = self._waiting.popleft()
             head, tail = chunk.split(now_ms, max_records - len(taken), room_bytes)
@@ -264,5 +268,10 @@ class LevelPartition:
             self._waiting.appendleft(chunk)
             self._count(chunk, 1)
         self._rejected = self._taken_rejected + self._rejected
+        self._rejected_bytes += sum(map(_size_bytes, self._taken_rejected))
         self._taken = []
         self._taken_rejected = []
+
+
+def _size_bytes(record: Outgoing) -> int:
+    return len(record[3] or b"") + _RECORD_OVERHEAD_BYTES

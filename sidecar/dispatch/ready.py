@@ -1,7 +1,7 @@
 """What is about to fall due in one wheel partition: loaded slots, and what has arrived for them since.
 
-A slot is loaded whole (16 bytes and two hashes a record, not the payloads) shortly before its time, and sent millisecond by
-millisecond. Records that arrive for a loaded slot are stored like all others and join it here.
+A slot is loaded whole (16 bytes and two hashes a record, not the payloads) shortly before its time, and sent
+millisecond by millisecond. Records that arrive for a loaded slot are stored like all others and join it here.
 """
 
 import heapq

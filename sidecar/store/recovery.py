@@ -1,19 +1,20 @@
 """What of a data directory may be used at a start: a table of cases, each with the crash or change that causes it.
 
-Kafka is the truth; the directory is a cache of it. I is the committed offset, L the lowest offset a rebuild needs, F the
-offset up to which the checkpoint says the files are complete.
+Kafka is the truth; the directory is a cache of it. I is the committed offset, L the lowest offset a rebuild needs, F
+the offset up to which the checkpoint says the files are complete.
 
-    case         seen                                   how it comes about                                then
-    EMPTY        no checkpoint                          first start; killed before the first checkpoint   rebuild from L
-    CORRUPT      checkpoint or files fail their check   torn write, flipped bit, truncated, overwritten   rebuild from L
-    UNKNOWN      another format version                 a newer or older Timewheel has written it         rebuild from L
-    FOREIGN      other cluster, topic, group, layout    directory copied; topic made anew; setting changed rebuild from L
-    STALE        F < L                                  another replica's owner since; old volume         rebuild from L
-    AHEAD        F > I                                  progress set back by an operator                  rebuild from L
-    REBOOTED     unclean, and another boot              power loss, kernel panic: pages may be lost       rebuild from L
-    UNCLEAN      F in [L, I], wheel not marked clean    SIGKILL                                           cut back to F, wheel
-                                                                                                          from the timer log
-    CLEAN        F in [L, I], wheel marked clean        SIGTERM, rebalance                                use as it is
+    case      seen                                 how it comes about                                  then
+    EMPTY     no checkpoint                        first start; killed before the first checkpoint     rebuild from L
+    CORRUPT   checkpoint or files fail a check     torn write, flipped bit, truncated, overwritten     rebuild from L
+    UNKNOWN   another format version               another Timewheel has written it                    rebuild from L
+    FOREIGN   other cluster, topic, group, layout  directory copied; topic made anew; setting changed  rebuild from L
+    STALE     F < L                                another replica owned it since; an old volume       rebuild from L
+    AHEAD     F > I                                progress set back by an operator                    rebuild from L
+    REBOOTED  unclean, and another boot            power loss, kernel panic: pages may be lost         rebuild from L
+    UNCLEAN   F in [L, I], not marked clean        SIGKILL                                             cut back to F
+    CLEAN     F in [L, I], marked clean            SIGTERM, rebalance                                  use as it is
+
+UNCLEAN also makes the wheel anew from the timer log.
 
 In every case Kafka is then read from F (from L where all is rebuilt) up to I, and what the watermark says is done is
 skipped. No case needs a repair by hand.

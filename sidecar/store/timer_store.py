@@ -5,8 +5,8 @@
     read     payload log                                                          what goes out next
     delete   a MAGIC_DELETE record that names its target's payload, in the target's slot
 
-Nothing is indexed in memory; what is pending beyond the loaded slots costs disk only. A message that is cancelled or sent
-stays in the logs until all in its segment is behind the watermark.
+Nothing is indexed in memory; what is pending beyond the loaded slots costs disk only. A message that is cancelled or
+sent stays in the logs until all in its segment is behind the watermark.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,13 @@ class TimerStore:
     """See `open_store`."""
 
     def __init__(
-        self, directory: Path, fs: FileSystem, timer_log: TimerLog, wheel: TimerWheel, payload_log: PayloadLog, owner: Owner
+        self,
+        directory: Path,
+        fs: FileSystem,
+        timer_log: TimerLog,
+        wheel: TimerWheel,
+        payload_log: PayloadLog,
+        owner: Owner,
     ) -> None:
         self._directory = directory
         self._fs = fs
@@ -205,7 +211,7 @@ class TimerStore:
         return self._wheel.counts(from_ms, to_ms, bucket_ms)
 
     def oldest(self, from_ms: int) -> tuple[int, int] | None:
-        """Payload position and size of the first record the slots from ``from_ms`` on still need; None: they need none."""
+        """Payload position and size of the first record that the slots from ``from_ms`` on need; None: none."""
         lowest = self._wheel.check_phy_pos(max(0, from_ms), -1)
         if lowest is None:
             return None
@@ -394,7 +400,8 @@ def _pending(records: RecordArray) -> RecordArray:
     deletes = (records["magic"] & MAGIC_DELETE) != 0
     if not deletes.any():
         return records
-    return records[~deletes & ~np.isin(records["offset_py"], records["offset_py"][deletes])]
+    kept: RecordArray = records[~deletes & ~np.isin(records["offset_py"], records["offset_py"][deletes])]
+    return kept
 
 
 def boot_id() -> str:

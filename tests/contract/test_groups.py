@@ -126,19 +126,6 @@ def test_a_static_member_fences_the_one_before(bench: Bench) -> None:
     assert after.consumer.committed([at(topic)], DEADLINE_S)[0].offset == 5
 
 
-def test_the_error_callback_is_told_why_a_member_was_fenced(bench: Bench) -> None:
-    topic = bench.topic()
-    errors: list[KafkaError] = []
-    before = Member(bench, topic, bench.name, group_instance_id="one", error_cb=errors.append)
-    settled([before], 1)
-    after = Member(bench, topic, bench.name, group_instance_id="one")
-    settled([after], 1)
-    next_error(before.consumer)
-    before.consumer.poll(0.2)
-    fatal = [error for error in errors if error.fatal()]
-    assert [error.code() for error in fatal] == [KafkaError.FENCED_INSTANCE_ID]
-
-
 def test_a_stale_generation_is_refused(bench: Bench) -> None:
     topic = bench.topic(2)
     first = Member(bench, topic, bench.name)

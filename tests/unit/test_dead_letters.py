@@ -1,23 +1,18 @@
 """Rejected records: as they came, with the reason and where it is to be found."""
 
 from connectors.contract import ERROR_HEADERS, ErrorCode
-from sidecar.dispatch.dead_letters import dead_letter, too_large, without_value
+from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
 REJECTION = Rejection(ErrorCode.UNKNOWN_DESTINATION, "there is no topic 'orders' — create it")
 
 
-def a_letter(headers: Headers, key: bytes | None = b"k", value: bytes | None = b"v") -> Outgoing:
+def a_letter(
+    headers: Headers, key: bytes | None = b"k", value: bytes | None = b"v", size: Size = Size.WHOLE
+) -> Outgoing:
+    record: Outgoing = ("orders", BY_KEY, key, value, [("CARRIED", b"not this")], 7, 2**40, headers)
     return dead_letter(
-        "DLQ-timewheel",
-        REJECTION,
-        source_topic="SCHEDULE_TOPIC_XXXX-3",
-        source_partition=4,
-        offset=2**40,
-        key=key,
-        value=value,
-        headers=headers,
-        due_ms=7,
+        "DLQ-timewheel", REJECTION, record, source_topic="SCHEDULE_TOPIC_XXXX-3", source_partition=4, size=size
     )
 
 
@@ -53,7 +48,7 @@ def test_a_record_without_headers_key_or_value_becomes_a_letter_too() -> None:
 
 def test_a_letter_without_its_value_says_so_and_where_the_value_is() -> None:
     letter = a_letter([("A", b"1"), ("A", None)], value=b"12345")
-    smaller = without_value(letter)
+    smaller = a_letter([("A", b"1"), ("A", None)], value=b"12345", size=Size.WITHOUT_VALUE)
     assert smaller[3] is None
     assert smaller[:3] == letter[:3]
     assert smaller[5:] == letter[5:]
@@ -67,7 +62,15 @@ def test_a_letter_without_its_value_says_so_and_where_the_value_is() -> None:
     assert dict(letter[4])["ERROR_MESSAGE"] == REJECTION.message.encode()
 
 
+def test_the_smallest_letter_is_the_reason_alone() -> None:
+    _, _, key, value, headers, *_ = a_letter([("A", b"1")], size=Size.REASON_ONLY)
+    assert (key, value) == (None, None)
+    assert [name for name, _ in headers] == [name for name, _ in ERRORS]
+    assert b"key, value and headers are too large" in (dict(headers)["ERROR_MESSAGE"] or b"")
+
+
 def test_a_record_that_is_too_large_names_its_size_and_the_topic() -> None:
-    rejection = too_large(1_234_567, "orders", "Broker: Message size too large")
+    record: Outgoing = ("orders", BY_KEY, b"k", bytes(1_234_560), [("A", b"12345")], 0, 0, [])
+    rejection = too_large(record, "Broker: Message size too large")
     assert rejection.code is ErrorCode.RECORD_TOO_LARGE
-    assert "'orders' refuses the record of 1234567 bytes: Broker: Message size too large" in rejection.message
+    assert "'orders' refuses the record of 1234567 bytes with its headers: Broker: Message" in rejection.message

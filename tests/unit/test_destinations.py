@@ -49,11 +49,12 @@ class Cluster:
         self.asked.append(topic)
         return self.topics.get(topic, 0)
 
-    def create_topic(self, topic: str) -> None:
+    def create_topic(self, topic: str) -> int:
         if self.refusal is not None:
             raise KafkaException(KafkaError(self.refusal))
         self.created.append(topic)
         self.topics[topic] = 1
+        return 1
 
 
 Judged = tuple[Destinations, Cluster, ManualClock]
@@ -104,14 +105,14 @@ def test_a_missing_topic_is_created_where_the_settings_say_so(make: Make) -> Non
 def test_a_topic_that_kafka_refuses_to_create_is_refused_and_holds_up_nothing(make: Make, refusal: int) -> None:
     destinations, cluster, _ = make(Policy(create_destinations=True))
     cluster.refusal = refusal
-    assert rejected(destinations.judge("orders")).code is ErrorCode.UNKNOWN_DESTINATION
+    assert rejected(destinations.judge("orders")).code is ErrorCode.DESTINATION_REFUSED
 
 
 def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
     def no_answer(topic: str) -> int:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: None)
+    destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: 0)
     for _ in range(2):
         with pytest.raises(KafkaException):
             destinations.judge("orders")

@@ -1,0 +1,268 @@
+"""The sidecar's own loop on the in-memory Kafka: scheduled, waited for, delivered once and never early."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from connectors.kafka import consumer_config, transactional_config
+from connectors.testing import InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
+from sidecar.clients import Clients
+from sidecar.clock import HighWaterClock
+from sidecar.dispatch.call_thread import Call, Caller, InlineCaller
+from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
+from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.health import Health
+from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.loop import Loop
+from sidecar.metrics import Metrics
+from sidecar.settings import Settings
+
+LEVELS = "1s 5s 10s"
+DELAYS_MS = (1_000, 5_000, 10_000)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
+    yield
+    structlog.configure(**before)
+
+
+class LateCaller:
+    """Runs each call when its result is asked for: as late as the thread that does it in the field may."""
+
+    def __init__(self) -> None:
+        self._call: Call | None = None
+
+    def submit(self, call: Call) -> None:
+        self._call = call
+
+    def result(self, give_up: Callable[[], bool]) -> None:
+        call, self._call = self._call, None
+        assert call is not None
+        call()
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    """A cluster, a sidecar that may die, and what was scheduled on it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.clock = ManualClock()
+        self.kafka = InMemoryKafka(self.clock)
+        self.settings = Settings(levels=LEVELS, group_id="g", instance_id="one", batch_records=20)  # type: ignore[arg-type]
+        self.metrics = Metrics("test")
+        self.due_ms: dict[bytes, int] = {}
+        self.processes: dict[str, Process] = {}
+        self._producer = self.kafka.producer({"partitioner": "murmur2_random", "on_delivery": self._accepted})
+        for level in (1, 2, 3):
+            configs = {"message.timestamp.type": "LogAppendTime"}
+            self.kafka.create_topic(self.settings.topic_names.level(level), 2, configs)
+        self.kafka.create_topic("orders", 3)
+        self.kafka.create_topic(self.settings.topic_names.dead_letter("g"))
+
+    def schedule(self, count: int) -> None:
+        for _ in range(count):
+            level = self.chance.randrange(1, 4)
+            name = b"%d" % len(self.due_ms)
+            self.due_ms[name] = DELAYS_MS[level - 1]
+            self._producer.produce(
+                self.settings.topic_names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")]
+            )
+        while self._producer.flush(1):
+            pass
+
+    def _accepted(self, error: KafkaError | None, message: Message) -> None:
+        """A delay counts from the time that the broker puts on the record."""
+        assert error is None
+        self.due_ms[message.value() or b""] += message.timestamp()[1]
+
+    def sidecar(self, name: str = "sidecar") -> Loop:
+        """A process with clients of its own, put together as `sidecar.clients.connect` does."""
+        process = self.processes[name] = self.kafka.process(name)
+        settings = self.settings.model_copy(update={"instance_id": name})
+        clock = HighWaterClock(self.clock)
+        health = Health(clock)
+        caller: Caller = InlineCaller() if self.chance.random() < 0.5 else LateCaller()
+        return Loop(settings, make_clients(process, settings, clock, caller), clock, health, self.metrics)
+
+    def delivered(self) -> list[tuple[bytes, int]]:
+        """Value and time of everything that a reader of what is committed sees at the destination."""
+        return self._read("orders")
+
+    def _read(self, topic: str) -> list[tuple[bytes, int]]:
+        reader = self.kafka.consumer(
+            {"group.id": "judge", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        )
+        reader.assign([TopicPartition(topic, log.number, 0) for log in self.kafka.topics[topic].logs])
+        return [(message.value() or b"", message.timestamp()[1]) for message in reader.consume(100_000, 0)]
+
+    def judge(self) -> None:
+        """Every record went out once, to its destination or, where Kafka refused it, to the dead letters."""
+        delivered = self.delivered()
+        dead = self._read(self.settings.topic_names.dead_letter("g"))
+        assert sorted(value for value, _ in delivered + dead) == sorted(self.due_ms)
+        assert len(dead) <= sum(fault.kind is Kind.REFUSE for _, _, fault in self.kafka.faults.injected)
+        early = [value for value, at_ms in delivered if at_ms < self.due_ms[value]]
+        assert not early
+
+
+def make_clients(process: Process, settings: Settings, clock: HighWaterClock, caller: Caller) -> Clients:
+    consumer = cast(
+        Consumer,
+        process.consumer(
+            consumer_config(
+                "in-memory",
+                {},
+                group_id=settings.group_id,
+                instance_id=settings.identity,
+                session_timeout_ms=settings.session_timeout,
+            )
+        ),
+    )
+    admin = cast(AdminClient, process.admin({}))
+    failures: list[tuple[str, int, KafkaError]] = []
+    producers = [
+        cast(
+            Producer,
+            process.producer(
+                {
+                    **transactional_config(
+                        "in-memory",
+                        {},
+                        transactional_id=f"{settings.identity}-{turn}",
+                        transaction_timeout_ms=settings.transaction_timeout,
+                    ),
+                    "on_delivery": collect_failures(failures),
+                }
+            ),
+        )
+        for turn in (0, 1)
+    ]
+
+    def count_partitions(topic: str) -> int:
+        try:
+            return len(admin.describe_topics(TopicCollection([topic]))[topic].result().partitions)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0
+            raise
+
+    publishing = ExactlyOnce(
+        producers, consumer.consumer_group_metadata, failures, lambda: False, lambda _progress: caller
+    )
+    return Clients(
+        consumer, publishing, KafkaStartFinder(consumer, admin, clock), count_partitions, lambda _topic: None
+    )
+
+
+def run(world: World, loop: Loop, until: Callable[[], bool], name: str = "sidecar", turns: int = 5_000) -> Loop:
+    """Turn until the condition holds; a crash or lost clients begin another life."""
+    for _ in range(turns):
+        if until():
+            return loop
+        try:
+            loop.turn()
+        except (SimulatedCrash, ClientsLostError, KafkaUnreachableError):
+            loop = begin(world, name)
+    raise AssertionError(f"not within {turns} turns")
+
+
+def begin(world: World, name: str = "sidecar") -> Loop:
+    for _ in range(100):
+        try:
+            return world.sidecar(name)
+        except (SimulatedCrash, ClientsLostError, KafkaUnreachableError):
+            continue
+    raise AssertionError("no sidecar lives long enough to begin")
+
+
+def all_committed(world: World) -> Callable[[], bool]:
+    """Whether the group's progress has reached the last record of every level partition."""
+
+    def condition() -> bool:
+        committed: dict[Any, Any] = world.kafka.committed("g")
+        for level in (1, 2, 3):
+            topic = world.settings.topic_names.level(level)
+            for partition in (0, 1):
+                log = world.kafka.log(topic, partition)
+                assert log is not None
+                if log.end and committed.get((topic, partition), (0, ""))[0] < log.end:
+                    return False
+        return True
+
+    return condition
+
+
+def test_records_are_delivered_once_and_not_early() -> None:
+    world = World(0)
+    loop = world.sidecar()
+    world.schedule(30)
+    loop.turn()
+    world.schedule(30)
+    run(world, loop, all_committed(world))
+    world.judge()
+
+
+def test_nothing_is_delivered_before_its_time() -> None:
+    world = World(0)
+    loop = world.sidecar()
+    world.schedule(20)
+    while world.clock.now_ms() < min(world.due_ms.values()) - 1:
+        loop.turn()
+        if world.clock.now_ms() < min(world.due_ms.values()):
+            assert world.delivered() == []
+    run(world, loop, all_committed(world))
+    world.judge()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_crashes_and_faults_lose_nothing_and_repeat_nothing(seed: int) -> None:
+    world = World(seed)
+    world.kafka.faults.seed(random.Random(seed), 0.01, processes=("sidecar",))
+    loop = begin(world)
+    for _ in range(8):
+        world.schedule(10)
+        loop = run(world, loop, lambda: world.chance.random() < 0.1)
+    world.kafka.faults.stop()
+    run(world, loop, all_committed(world))
+    world.judge()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_replicas_share_the_work_whatever_happens_to_one(seed: int) -> None:
+    world = World(seed)
+    world.kafka.faults.seed(random.Random(seed), 0.01, processes=("one", "two"))
+    loops = {name: begin(world, name) for name in ("one", "two")}
+    for _ in range(8):
+        world.schedule(10)
+        for _ in range(world.chance.randrange(1, 30)):
+            name = world.chance.choice(list(loops))
+            if world.chance.random() < 0.02:  # it sleeps, may be until its session is over, and does not know
+                world.processes[name].suspend()
+                other = "two" if name == "one" else "one"
+                end_ms = world.clock.monotonic_ms() + world.chance.choice([1_000, 20_000])
+                loops[other] = run(world, loops[other], lambda: world.clock.monotonic_ms() >= end_ms, other)  # noqa: B023
+            loops[name] = run(world, loops[name], once(), name)
+    world.kafka.faults.stop()
+    for _ in range(5_000):
+        if all_committed(world)():
+            break
+        for name in loops:
+            loops[name] = run(world, loops[name], once(), name)
+    world.judge()
+
+
+def once() -> Callable[[], bool]:
+    """A condition that holds from the second time on: one turn."""
+    asked = iter([False])
+    return lambda: next(asked, True)
