@@ -17,7 +17,7 @@ from sidecar.health import Health
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.settings import Settings, unknown_environment
-from sidecar.topics import check_topics, create_topics, reach_kafka
+from sidecar.topics import check_topics, create_topics, reach_kafka, removed_levels_in_use
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
 from sidecar.web.server import WebServer
@@ -78,7 +78,7 @@ class Daemon:
         reach_kafka(admin, self._settings.bootstrap_servers)
         if self._settings.create_topics and (created := create_topics(admin, self._settings)):
             log.info("topics created", topics=created)
-        findings = check_topics(admin, self._settings)
+        findings = check_topics(admin, self._settings) + removed_levels_in_use(admin, self._settings)
         for finding in findings:
             log.warning(
                 "topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy

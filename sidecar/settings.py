@@ -92,6 +92,15 @@ def _not_protected(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
+def _at_least(least_ms: int) -> AfterValidator:
+    def check(duration_ms: int) -> int:
+        if duration_ms < least_ms:
+            raise ValueError(f"{format_duration(duration_ms)} is too short; the least is {format_duration(least_ms)}")
+        return duration_ms
+
+    return AfterValidator(check)
+
+
 DurationMs = Annotated[
     int, BeforeValidator(_duration), PlainSerializer(lambda ms: format_duration(ms), return_type=str)
 ]
@@ -149,7 +158,7 @@ class Settings(BaseSettings):
         description="static: a restart keeps its partitions (stable host names). "
         "dynamic: leaves the group on stop (pods with new names).",
     )
-    session_timeout: DurationMs = Field(
+    session_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
         10_000, description="After this long without a heartbeat the partitions go to another replica."
     )
     data_dir: Path = Field(Path("timewheel-data"), description="Local state; a cache of what Kafka holds.")
@@ -190,7 +199,7 @@ class Settings(BaseSettings):
     read_ahead_bytes: int = Field(
         8 * 2**20, ge=1_024, description="Payload bytes of one level partition held in memory, about."
     )
-    transaction_timeout: DurationMs = Field(
+    transaction_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
         10_000, description="How long a killed sidecar's open transaction may hold up its readers."
     )
 
@@ -228,6 +237,12 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
         self.topic_names  # raises for templates that make no legal topic name  # noqa: B018
+        for level in self.levels:
+            if self.levels.delay_ms(level) > self.max_delay:
+                raise ValueError(
+                    f"level {level} is {format_duration(self.levels.delay_ms(level))}, "
+                    f"which is longer than max_delay, {format_duration(self.max_delay)}"
+                )
         if not self.http_is_local and self.http_token is None:
             raise ValueError(
                 f"http_address {self.http_address} is reachable from outside and needs http_token "

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.contract import TopicKind
@@ -146,6 +146,38 @@ def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
             )
             continue
         findings += _judge(plan, configs)
+    return findings
+
+
+def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Finding]:
+    """Level topics beyond the table whose records nobody would deliver any more."""
+    names = settings.topic_names
+    existing = admin.list_topics(timeout=_TIMEOUT_S).topics
+    beyond = [
+        TopicPartition(topic, partition)
+        for topic, metadata in existing.items()
+        if (level := names.level_of(topic)) is not None and level > len(settings.levels)
+        for partition in metadata.partitions
+    ]
+    if not beyond:
+        return []
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(settings.group_id, beyond)])
+    committed = {(p.topic, p.partition): p.offset for p in answer[settings.group_id].result().topic_partitions}
+    ends = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
+    begins = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.earliest()), request_timeout=_TIMEOUT_S)
+    findings = []
+    for place in beyond:
+        done = max(committed.get((place.topic, place.partition), -1), begins[place].result().offset)
+        waiting = ends[place].result().offset - done
+        if waiting > 0:
+            findings.append(
+                Finding(
+                    f"{place.topic}-{place.partition}",
+                    f"belongs to a level that 'levels' no longer has, and up to {waiting} records wait in it",
+                    "put the level back until they are delivered, or delete the topic to drop them",
+                    True,
+                )
+            )
     return findings
 
 

@@ -115,6 +115,10 @@ class InMemoryKafka:
         offsets = self.groups.group(group_id).offsets
         return {place: (committed.offset, committed.metadata) for place, committed in offsets.items()}
 
+    def rebalance(self, group_id: str) -> None:
+        """The group divides its partitions anew, as when its subscription changes."""
+        self.groups.rebalance(group_id)
+
     # --- time and availability ----------------------------------------------------------------------------------------
 
     @property

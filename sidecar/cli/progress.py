@@ -19,7 +19,11 @@ _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Committed progress: show it, or choose where a partition goes on.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Committed progress: show it, or choose where a partition goes on.",
+        epilog="Example: timewheel progress show",
+    )
     group.command(epilog="Example: timewheel progress show --group-id timewheel")(show)
     group.command(
         name="set",

@@ -30,6 +30,8 @@ def send(
 ) -> None:
     """Schedule one record; prints a receipt as JSON once Kafka has it."""
     headers = [_header(text) for text in header or []]
+    if level < 1:
+        raise UsageError(f"--level {level} does not exist; levels are counted from 1")
     admin = admin_client(settings)
     topics.reach_kafka(admin, settings.bootstrap_servers)
     producer = ScheduledProducer(

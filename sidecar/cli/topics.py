@@ -25,7 +25,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="The schedule topics: create them, or verify an existing set.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="The schedule topics: create them, or verify an existing set.",
+        epilog="Example: timewheel topics check",
+    )
     group.command(epilog="Example: timewheel topics create --partitions 6 --replication-factor 3")(create)
     group.command(epilog="Example: timewheel topics check --levels '1s 5s 3h'")(check)
     app.add_typer(group, name="topics")

@@ -150,14 +150,15 @@ class EnqueueGet:
 
     def _on_error(self, message: Message, error: KafkaError) -> None:
         code = error.code()
-        if code == KafkaError.FENCED_INSTANCE_ID:
+        # librdkafka wraps the fencing of a static member into _FATAL; only its text tells which it was.
+        if code == KafkaError.FENCED_INSTANCE_ID or (code == KafkaError._FATAL and "group.instance.id" in error.str()):
             raise DataDirectoryError(
                 "another process has taken this sidecar's identity (group.instance.id); "
                 "give each sidecar a data_dir or an instance_id of its own"
             )
         if code in _RANGE_ERRORS and message.topic():
             self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
-        elif error.fatal() or code in _LOST_ERRORS:
+        elif error.fatal() or code == KafkaError._FATAL or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
         else:
             self._health.broker_is_silent(error.str())

@@ -13,6 +13,7 @@ class Member:
 
     def __init__(self, bench: Bench, topic: str, group: str, **config: Any) -> None:
         self.events: list[tuple[str, list[int]]] = []
+        self.on_revoke: Callable[[Any, list[Any]], None] | None = None
         self.consumer = bench.consumer(group, auto_offset_reset="earliest", enable_partition_eof=False, **config)
         self.consumer.subscribe(
             [topic], on_assign=self._note("assign"), on_revoke=self._note("revoke"), on_lost=self._note("lost")
@@ -31,7 +32,12 @@ class Member:
         return [partition for event, partitions in self.events if event == name for partition in partitions]
 
     def _note(self, name: str) -> Callable[[Any, list[Any]], None]:
-        return lambda _consumer, places: self.events.append((name, sorted(place.partition for place in places)))
+        def note(consumer: Any, places: list[Any]) -> None:
+            self.events.append((name, sorted(place.partition for place in places)))
+            if name == "revoke" and self.on_revoke is not None:
+                self.on_revoke(consumer, places)
+
+        return note
 
 
 def settled(members: list[Member], partitions: int) -> None:
@@ -94,6 +100,35 @@ def test_a_static_member_returns_to_its_partitions_without_a_rebalance(bench: Be
     settled([returned, second], 4)
     assert returned.partitions == had
     assert [event for event in second.events if event[1]] == [event for event in events if event[1]]
+
+
+def test_what_a_static_member_gave_up_before_it_was_replaced_belongs_to_nobody(bench: Bench) -> None:
+    # Kafka gives the successor what the coordinator had told the one before, without a rebalance; the second half of
+    # the cooperative rebalance, in which others get what was given up, never comes.
+    topic = bench.topic(4)
+    successors: list[Member] = []
+    first = Member(bench, topic, bench.name, group_instance_id="one")
+    settled([first], 4)
+
+    def replaced(_consumer: Any, _places: list[Any]) -> None:
+        successors.append(Member(bench, topic, bench.name, group_instance_id="one"))
+        wait_until(lambda: (successors[0].poll(), successors[0].partitions)[1], "the successor is assigned")
+
+    first.on_revoke = replaced
+    second = Member(bench, topic, bench.name, group_instance_id="two")
+    members = [first, second]
+
+    def is_replaced() -> bool:
+        for member in members:
+            message = member.consumer.poll(0.05)
+            assert message is None or member is first or message.error() is None
+        return bool(successors)
+
+    wait_until(is_replaced, "the successor has come")
+    for _ in range(20):
+        successors[0].poll()
+        second.poll()
+    assert (len(successors[0].partitions), second.partitions) == (2, [])
 
 
 def test_a_static_member_fences_the_one_before(bench: Bench) -> None:

@@ -1,0 +1,202 @@
+"""What operators meet: start, stop, probes, missing progress, wrong settings, and what an idle sidecar costs."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.acceptance.test_levels import ids, scheduled
+from tests.support.kafka import Kafka, judge
+from tests.support.sidecar import SidecarProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+TimewheelResult = subprocess.CompletedProcess[str]
+
+
+def timewheel(*arguments: str) -> TimewheelResult:
+    command = [sys.executable, "-m", "sidecar", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
+    sidecar.settings["levels"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    sidecar.start()
+    process = psutil.Process(sidecar.process.pid)
+    before = process.cpu_times()
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 10, "ten seconds of idling", 20, poll_s=0.5)
+    after = process.cpu_times()
+    share = (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
+    assert share < 0.03, f"{share:.1%} of a core"
+    assert process.memory_info().rss < 120e6, f"{process.memory_info().rss / 1e6:.0f} MB"
+
+
+def test_sigterm_finishes_what_is_in_hand_and_exits_0_within_two_seconds(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.settings["batch_records"] = 200
+    sidecar.start()
+    kafka.produce(scheduled(prefix, destination, 20_000))
+    wait_until(lambda: sidecar.metric("timewheel_delivered_records_total") > 0, "the first delivery")
+    code, took_s = sidecar.terminate()
+    assert code == 0
+    assert took_s < 2, f"{took_s:.1f} s"
+    sidecar.start()
+    judge(ids(20_000), kafka.read([destination], 20_000, 60)).assert_exactly_once()
+
+
+def test_two_sidecars_on_one_directory_are_refused(sidecar: SidecarProcess) -> None:
+    sidecar.start()
+    second = timewheel("run", *(p for n, v in sidecar.settings.items() for p in (f"--{n.replace('_', '-')}", str(v))))
+    assert second.returncode == 4
+    assert "in use" in second.stderr
+
+
+def test_a_second_process_with_the_same_identity_ends_the_first_with_exit_4(
+    sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    sidecar.settings["instance_id"] = "twin"
+    sidecar.start()
+    (tmp_path / "b").mkdir()
+    settings = {
+        name: value for name, value in sidecar.settings.items() if name not in ("bootstrap_servers", "data_dir")
+    }
+    with SidecarProcess(str(sidecar.settings["bootstrap_servers"]), tmp_path / "b", **settings):
+        assert sidecar.process.wait(30) == 4
+    assert "identity" in sidecar.log_text()
+
+
+def test_missing_progress_stops_the_partition_and_an_operator_chooses(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    destination = kafka.create_topic(f"{prefix}orders")
+    level_1 = f"{prefix}SCHEDULE_TOPIC_XXXX-1"
+    # A record from long ago, in a topic whose group has no progress: it may have been delivered already.
+    kafka.create_topic(level_1, message_timestamp_type="CreateTime")
+    producer = kafka.producer()
+    headers = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", b"0")]
+    producer.produce(level_1, b"v", headers=list(headers), timestamp=int(time.time() * 1000) - 30 * 86_400_000)
+    assert producer.flush(10) == 0
+    sidecar.start(wait_ready=False)
+    wait_until(lambda: "is stopped" in sidecar.get("/readyz")[1], "the partition is stopped")
+    assert sidecar.get("/readyz")[0] == 503
+    assert sidecar.metric("timewheel_stopped_partitions") == 1
+    (event,) = [event for event in sidecar.events() if event["event"] == "partition stopped"]
+    assert "progress set" in event["operator_action"]
+    # The other partitions go on meanwhile.
+    kafka.produce([(f"{prefix}SCHEDULE_TOPIC_XXXX-2", None, b"v", [headers[0], ("UNIQ_KEY", b"1")])])
+    assert [record.text("UNIQ_KEY") for record in kafka.read([destination], 1)] == ["1"]
+    sidecar.terminate()
+    group, servers = str(sidecar.settings["group_id"]), kafka.bootstrap_servers
+    options = ["--bootstrap-servers", servers, "--group-id", group, "--topic", level_1, "--partition", "0"]
+
+    def chosen() -> bool:
+        return timewheel("progress", "set", *options, "--to", "beginning").returncode == 0
+
+    wait_until(chosen, "progress is set once the member's session has ended", 30)
+    sidecar.start()
+    delivered = kafka.read([destination], 2)
+    assert sorted(record.text("UNIQ_KEY") for record in delivered) == ["0", "1"]
+
+
+def test_progress_out_of_range_stops_the_partition(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.start()
+    kafka.produce(scheduled(prefix, destination, 100, levels=1))
+    kafka.read([destination], 100)
+    sidecar.kill()
+    admin = kafka.admin
+    level_1 = f"{prefix}SCHEDULE_TOPIC_XXXX-1"
+    kafka.produce(scheduled(prefix, destination, 50, levels=1))
+    (deleted,) = admin.delete_records([TopicPartition(level_1, 0, 120)]).values()
+    deleted.result(10)
+    sidecar.start(wait_ready=False)
+    wait_until(lambda: "retention has removed" in sidecar.get("/readyz")[1], "the partition is stopped")
+
+
+def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.start()
+    kafka.produce(scheduled(prefix, destination, 300))
+    kafka.read([destination], 300)
+    group, servers = str(sidecar.settings["group_id"]), kafka.bootstrap_servers
+    options = ["--bootstrap-servers", servers, "--group-id", group, "--topic-prefix", prefix, "--levels", "1s 2s 3s"]
+
+    def no_lag() -> bool:
+        shown = json.loads(timewheel("progress", "show", *options, "--json").stdout)["partitions"]
+        levels = [row for row in shown if row["topic"][-1].isdigit()]
+        return all(row["committed"] == row["end"] == 100 for row in levels)
+
+    wait_until(no_lag, "committed offsets reach the ends")
+
+
+def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    destination = kafka.create_topic(f"{prefix}orders")
+    sidecar.settings["levels"] = "1s 2s 1h"
+    sidecar.start()
+    kafka.produce(scheduled(prefix, destination, 3))
+    kafka.read([destination], 2)
+    sidecar.terminate()
+    sidecar.settings["levels"] = "1s 2s"
+    sidecar.start(wait_ready=False)
+    assert sidecar.process.wait(20) == 1
+    assert "SCHEDULE_TOPIC_XXXX-3-0" in sidecar.log_text()
+    assert "put the level back" in sidecar.log_text()
+
+
+def test_topics_are_created_with_the_right_configuration_and_checked(kafka: Kafka, prefix: str) -> None:
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--group-id", f"{prefix}g"]
+    options += ["--levels", "1s 3h", "--json"]
+    missing = timewheel("topics", "check", *options)
+    assert missing.returncode == 1
+    assert len(json.loads(missing.stdout)["findings"]) == 5
+    created = timewheel("topics", "create", *options)
+    assert created.returncode == 0, created.stderr
+    queues = ("1", "2", "sendback", "wheel")
+    names = [f"{prefix}DLQ-{prefix}g", *(f"{prefix}SCHEDULE_TOPIC_XXXX-{queue}" for queue in queues)]
+    assert json.loads(created.stdout)["created"] == sorted(names)
+    assert timewheel("topics", "check", *options).returncode == 0
+    assert json.loads(timewheel("topics", "create", *options).stdout)["created"] == []
+
+
+def test_a_topic_that_is_unfit_is_told_with_its_remedy(kafka: Kafka, prefix: str) -> None:
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-1", cleanup_policy="compact")
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-2", retention_ms="3600000")
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--levels", "1s 3h"]
+    timewheel("topics", "create", *options)
+    checked = timewheel("topics", "check", *options)
+    assert checked.returncode == 1
+    assert "compaction removes scheduled records" in checked.stdout
+    assert "records are held 3h before they are due" in checked.stdout
+
+
+def test_send_prints_a_receipt_and_the_record_arrives(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.start()
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--levels", "1s 2s 3s"]
+    sent = timewheel("send", *options, "--topic", destination, "--key", "k", "--header", "a=b", "--level", "1", "hello")
+    assert sent.returncode == 0, sent.stderr
+    receipt = json.loads(sent.stdout)
+    (record,) = kafka.read([destination], 1)
+    assert (record.key, record.value, record.text("a")) == (b"k", b"hello", "b")
+    assert record.text("UNIQ_KEY") == receipt["id"]
+    assert int(record.text("TIMER_OUT_MS")) == receipt["deliver_ms"]
+    assert receipt["cancellable"] is False
+
+
+def test_logical_names_are_understood(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    retry = kafka.create_topic(f"{prefix}RETRY-billing")
+    sidecar.start()
+    kafka.produce([(f"{prefix}SCHEDULE_TOPIC_XXXX-1", None, b"v", [("REAL_TOPIC", b"%RETRY%billing")])])
+    (record,) = kafka.read([retry], 1)
+    assert record.value == b"v"
