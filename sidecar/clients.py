@@ -35,6 +35,8 @@ class Clients:
     starts: StartFinder
     count_partitions: Callable[[str], int]
     create_topic: Callable[[str], int]
+    identify: Callable[[str], tuple[str, str]]
+    """The ids of the cluster and of a topic: a topic that is made anew has another."""
 
     def close(self) -> None:
         """Leave, or keep the place in the group (static members), and release everything."""
@@ -97,12 +99,17 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         )
         return patience(count_partitions, topic)
 
+    def identify(topic: str) -> tuple[str, str]:
+        description = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        return str(admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(description.topic_id)
+
     return Clients(
         consumer,
         _publishing(settings, consumer, is_stopping),
         KafkaStartFinder(consumer, admin, clock),
         count_partitions,
         create_topic,
+        identify,
     )
 
 

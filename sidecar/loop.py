@@ -11,24 +11,31 @@ import numpy as np
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, TopicKind
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.transactions import REFUSALS, TransactionAbortedError
+from sidecar.dispatch.wheel import WheelPartition, WheelSettings
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import EnqueueGet
-from sidecar.intake.parse import Parser
+from sidecar.intake.parse import PARSER_VERSION, Parser
+from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.metrics import Metrics
 from sidecar.records import Rejection
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
+from sidecar.store.files import FileSystem, RealFileSystem
+from sidecar.store.recovery import Owner
 
 IDLE_WAIT_MS = 500
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
+
+NEVER_MS = -1
+"""A time at which nothing is due."""
 
 IDLE_COMMIT_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
@@ -40,7 +47,13 @@ class Loop:
     """Everything between one set of Kafka clients and the next."""
 
     def __init__(
-        self, settings: Settings, clients: Clients, clock: HighWaterClock, health: Health, metrics: Metrics
+        self,
+        settings: Settings,
+        clients: Clients,
+        clock: HighWaterClock,
+        health: Health,
+        metrics: Metrics,
+        file_system: FileSystem | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -48,6 +61,8 @@ class Loop:
         self._health = health
         self._metrics = metrics
         self._publishing = clients.publishing
+        self._identify = clients.identify
+        self._file_system = file_system or RealFileSystem()
         self._parser = Parser(self._names)
         self._destinations = Destinations(self._names, settings, clock, clients.count_partitions, clients.create_topic)
         dead_letter_topic = self._names.dead_letter(settings.group_id)
@@ -57,7 +72,7 @@ class Loop:
         self._committed_ms = clock.monotonic_ms()
         self._intake = EnqueueGet(
             clients.consumer,
-            [self._names.level(level) for level in settings.levels],
+            [*map(self._names.level, settings.levels), self._names.wheel],
             clients.starts,
             self._make_source,
             self._settle,
@@ -74,8 +89,18 @@ class Loop:
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
-        while not is_stopping():
-            self.turn()
+        try:
+            while not is_stopping():
+                self.turn()
+            self._finish()
+        finally:
+            self._intake.close()
+
+    def _finish(self) -> None:
+        """Commit what was read and needs no publishing, so that the next start has nothing to read again."""
+        moved = self._idle_progress([])
+        if moved:
+            self._publish(moved, self._clock.now_ms(), read_on=False)
 
     def turn(self) -> None:
         """One round: publish what is due, or wait for a record or for the next due time."""
@@ -83,9 +108,14 @@ class Loop:
         self._health.turned()
         # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
         drafts = self._draft(now_ms)
-        if not drafts:
+        if drafts:
+            self._publish(drafts, now_ms)
+        else:
             self._intake.read(self._wait_s(now_ms))
-            return
+        for source in self._intake.sources.values():
+            source.tick(now_ms)
+
+    def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
         self._in_hand = drafts
         try:
@@ -100,7 +130,8 @@ class Loop:
         # 3. Records and progress become final together.
         self._publishing.commit(_offsets(drafts))
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
-        self._intake.read(0)
+        if read_on:
+            self._intake.read(0)
         # 5. The outcome.
         self._settle()
 
@@ -114,7 +145,7 @@ class Loop:
         ]
         if not due:
             self._metrics.behind.set(0)
-            return []
+            return self._now_and_then_idle_progress([])
         oldest_ms = min((source.next_due_ms or now_ms) for source in due)
         self._metrics.behind.set((now_ms - oldest_ms) / 1000 if oldest_ms else 0)
         share = max(1, self._limit // len(due))
@@ -127,14 +158,22 @@ class Loop:
             records = source.take(now_ms, min(share, room), share_bytes)
             room -= len(records)
             drafts.append(Draft(source, records))
-        return drafts + self._idle_progress()
+        return drafts + self._now_and_then_idle_progress(drafts)
 
-    def _idle_progress(self) -> list[Draft]:
-        """Now and then, progress that moved without anything to publish, so that lag reads true."""
+    def _now_and_then_idle_progress(self, drafts: list[Draft]) -> list[Draft]:
         if self._clock.monotonic_ms() - self._committed_ms < IDLE_COMMIT_MS:
             return []
         self._committed_ms = self._clock.monotonic_ms()
-        return [Draft(source, []) for source in self._intake.sources.values() if source.has_progress]
+        return self._idle_progress(drafts)
+
+    def _idle_progress(self, drafts: list[Draft]) -> list[Draft]:
+        """Progress that moved without anything falling due (records stored, ends reached), so that lag reads true."""
+        drafted = [draft.source for draft in drafts]
+        return [
+            Draft(source, source.take(NEVER_MS, 0, 0))
+            for source in self._intake.sources.values()
+            if source.has_progress and source not in drafted
+        ]
 
     def _settle(self) -> None:
         """Finish the transaction in hand, if there is one."""
@@ -208,9 +247,11 @@ class Loop:
     # --- sources ------------------------------------------------------------------------------------------------------
 
     def _make_source(self, topic: str, partition: int, start: Start) -> Source:
+        if self._names.kind(topic) is TopicKind.WHEEL:
+            return self._make_wheel(topic, partition, start)
         level = self._names.level_of(topic)
         if level is None:
-            raise ValueError(f"{topic} is no level topic")
+            raise ValueError(f"{topic} is no schedule topic")
         return LevelPartition(
             topic,
             partition,
@@ -222,6 +263,22 @@ class Loop:
             max_records=self._settings.read_ahead_records,
             max_bytes=self._settings.read_ahead_bytes,
             trace=self._settings.trace_headers,
+        )
+
+    def _make_wheel(self, topic: str, partition: int, start: Start) -> Source:
+        settings = self._settings
+        cluster_id, topic_id = self._identify(topic)
+        layout = f"{settings.slots_total}x{settings.precision_ms}ms,parser{PARSER_VERSION}"
+        return WheelPartition(
+            topic,
+            partition,
+            start=start,
+            settings=WheelSettings(settings.plan, settings.slots_total, settings.data_dir, settings.trace_headers),
+            parser=WheelParser(self._parser, topic, partition, f"{topic_id} {settings.group_id}".encode()),
+            owner=Owner(cluster_id, topic_id, settings.group_id, partition, layout),
+            fs=self._file_system,
+            now_ms=self._clock.now_ms(),
+            count_cancel=lambda outcome, count: self._metrics.cancels.labels(outcome).inc(count),
         )
 
     def _queue_of(self, topic: str) -> str:

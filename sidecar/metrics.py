@@ -78,6 +78,9 @@ class Metrics:
         self.behind = Gauge(
             "timewheel_behind_seconds", "How long the oldest due record has been due.", registry=registry
         )
+        self.cancels = Counter(
+            "timewheel_cancels", "Cancels and replacements by outcome.", ["outcome"], registry=registry
+        )
         self.clock_steps = Counter(
             "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
         )
@@ -87,5 +90,7 @@ class Metrics:
         Gauge("timewheel_build_info", "The running version.", ["version"], registry=registry).labels(version).set(1)
         for outcome in ("committed", "aborted"):
             self.transactions.labels(outcome)
+        for outcome in ("cancelled", "too_late", "unknown"):
+            self.cancels.labels(outcome)
         for direction in ("back", "forward"):
             self.clock_steps.labels(direction)

@@ -37,6 +37,7 @@ from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames
 from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.errors import UsageError
+from sidecar.plan import Plan
 
 ENV_PREFIX = "TIMEWHEEL_"
 
@@ -189,6 +190,14 @@ class Settings(BaseSettings):
     max_clock_skew: DurationMs = Field(
         5_000, description="How far a broker's timestamp may lie in the future before it is cut."
     )
+    precision_ms: int = Field(1_000, ge=1, le=3_600_000, description="Milliseconds of one slot of the timer wheel.")
+    slots_total: int = Field(
+        604_800, ge=2, le=100_000_000, description="Slots of the timer wheel; twice as many stand in its file."
+    )
+    roll_window: DurationMs = Field(
+        2 * 86_400_000,
+        description="Longer delays are taken in steps of this length: no retention removes a message.",
+    )
     trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
 
     batch_records: int = Field(5_000, ge=1, le=100_000, description="Most records in one transaction.")
@@ -237,6 +246,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
         self.topic_names  # raises for templates that make no legal topic name  # noqa: B018
+        if not self.precision_ms * 3 <= self.roll_window < self.precision_ms * self.slots_total:
+            raise ValueError(
+                f"roll_window {format_duration(self.roll_window)} has to be at least three slots of precision_ms and "
+                "shorter than slots_total of them"
+            )
         for level in self.levels:
             if self.levels.delay_ms(level) > self.max_delay:
                 raise ValueError(
@@ -266,6 +280,16 @@ class Settings(BaseSettings):
     def topic_names(self) -> TopicNames:
         return TopicNames(
             self.topic_prefix, self.schedule_topic_template, self.retry_topic_template, self.dead_letter_topic_template
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """What decides when a wheel record is acted on."""
+        return Plan(
+            roll_window_ms=self.roll_window,
+            precision_ms=self.precision_ms,
+            max_delay_ms=self.max_delay,
+            levels=" ".join(map(format_duration, self.levels.delays_ms)),
         )
 
     @property

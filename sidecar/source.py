@@ -17,6 +17,7 @@ class Source(Protocol):
     topic: str
     partition: int
     position: int
+    """The next offset to be read; set back where records that were offered could not be kept."""
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Accept records of this partition, in offset order."""
@@ -50,6 +51,12 @@ class Source(Protocol):
     @property
     def has_progress(self) -> bool:
         """Whether a commit without records would move the committed offset."""
+
+    def tick(self, now_ms: int) -> None:
+        """Between transactions: whatever need not wait for one."""
+
+    def close(self) -> None:
+        """The partition is no longer ours; what was read and not committed is read again by whoever has it next."""
 
     def confirm(self) -> None:
         """The transaction with what was taken is committed."""

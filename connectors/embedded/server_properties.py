@@ -14,8 +14,8 @@ TRANSACTIONS_PARTITIONS = "transaction.state.log.num.partitions"
 _DEFAULTS: Mapping[str, str] = {
     # A topic made by a typing error is worse than an error.
     "auto.create.topics.enable": "false",
-    # To fence the only broker helps nobody, and loses transactions (see `fencing`): a pause of the machine, or `suspend`,
-    # may well be longer than the default of 9 s. Nothing waits for it: a broker that was killed is fenced at once.
+    # To fence the only broker helps nobody and can leave a transaction hanging (see `fencing`), and a pause, as by
+    # `suspend`, may well be longer than the default of 9 s. Nothing waits for it: what was killed is fenced at once.
     "broker.session.timeout.ms": "30000",
     # Tests and demos start one consumer at a time: nothing to wait for.
     "group.initial.rebalance.delay.ms": "0",
@@ -70,7 +70,7 @@ def render_fencing(*, controller_port: int, log_dir: Path, overrides: Mapping[st
         "process.roles": "controller",
         "listeners": f"CONTROLLER://127.0.0.1:{controller_port}",
     }
-    return _text(decided | with_defaults(overrides or {}) | fencing.PROPERTIES)
+    return _text({**decided, **with_defaults(overrides or {}), **fencing.PROPERTIES})
 
 
 def _decided(controller_port: int, log_dir: Path) -> dict[str, str]:

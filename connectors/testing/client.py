@@ -36,9 +36,11 @@ class Client:
     def woken(self) -> None:
         """The process runs again."""
 
-    def _before(self, call: str, timeout_s: float = 0.0) -> Fault | None:
-        """Let time-outs and background sends happen, then ask for a fault. A time-out has passed when TIME_OUT is
-        returned; so has the call's share of an unavailability."""
+    def _before(self, call: str, timeout_s: float = 0.0, *, waits: bool = True) -> Fault | None:
+        """Let time-outs and background sends happen, then ask for a fault. With TIME_OUT the time has passed.
+
+        `waits`: for a broker that does not answer; else the call sees to that itself.
+        """
         process, kafka = self.process, self._kafka
         self._alive()
         kafka.timers.ring()
@@ -47,9 +49,15 @@ class Client:
         fault = kafka.faults.decide(f"{call}:before", process.name)
         if fault is not None:
             fault = self._suffer(fault, timeout_s)
-        if not kafka.is_available and not kafka.wait(timeout_s, lambda: kafka.is_available):
+        if waits and not kafka.is_available and not kafka.wait(timeout_s, lambda: kafka.is_available):
             return Fault(Kind.TIME_OUT)
         return fault
+
+    def _left_s(self, timeout_s: float, began_ms: float) -> float:
+        """What is left of a timeout; negative ones have no end."""
+        return (
+            timeout_s if timeout_s < 0 else max(0.0, timeout_s - (self._kafka.clock.monotonic_ms() - began_ms) / 1000)
+        )
 
     def _after(self, call: str, timeout_s: float = 0.0) -> Fault | None:
         fault = self._kafka.faults.decide(f"{call}:after", self.process.name)

@@ -110,10 +110,8 @@ class InMemoryConsumer(Client):
 
     def _read(self, limit: int, timeout_s: float) -> list[Message]:
         self._open()
-        fault = self._before("consume", timeout_s)
+        fault = self._before("consume", waits=False)
         if fault is not None:
-            if fault.kind is Kind.TIME_OUT:
-                return []
             if fault.kind is Kind.EXPEL:
                 self._membership.expel()
             elif fault.kind is Kind.SHORT_READ:
@@ -121,12 +119,14 @@ class InMemoryConsumer(Client):
         messages: list[Message] = []
 
         def look() -> bool:
+            if not self._kafka.is_available:
+                return False
             self._membership.serve()
             if self._events:
                 taken = self._events[: limit - len(messages)]
                 del self._events[: len(taken)]
                 messages.extend(taken)
-            if len(messages) < limit and self._kafka.is_available:
+            if len(messages) < limit:
                 self._fetching.fetch(limit, messages)
             return len(messages) >= limit
 
@@ -195,6 +195,7 @@ class InMemoryConsumer(Client):
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Waits for open transactions that hold an offset of these partitions (``read_committed`` only)."""
         self._open()
+        began_ms = self._kafka.clock.monotonic_ms()
         fault = self._before("committed", timeout)
         places = [(partition.topic, partition.partition) for partition in partitions]
         group = self._kafka.groups.group(self._group_id)
@@ -202,7 +203,8 @@ class InMemoryConsumer(Client):
         if fault is not None and fault.kind is Kind.NOT_COORDINATOR:
             raise failure(KafkaError.NOT_COORDINATOR, reason + words(KafkaError.NOT_COORDINATOR))
         if _has_timed_out(fault) or not self._kafka.wait(
-            timeout, lambda: not self._is_committed_only or not any(place in group.pending for place in places)
+            self._left_s(timeout, began_ms),
+            lambda: not self._is_committed_only or not any(place in group.pending for place in places),
         ):
             raise failure(KafkaError._TIMED_OUT, reason + words(KafkaError._TIMED_OUT))
         answers = [_answer(place, group.offsets.get(place)) for place in places]

@@ -103,6 +103,8 @@ class Membership:
             revoked = sorted(member.owned - target)
             if revoked:
                 self._release(member, revoked)
+                if self._has_successor():  # since a moment ago; it speaks for this member now
+                    return
             added = sorted(target - member.owned)
             member.owned |= target
             self._call("on_assign", added)
@@ -144,6 +146,9 @@ class Membership:
     def heard(self) -> None:
         if self._member is not None:
             self._groups.hear(self._group_id, self._member)
+
+    def _has_successor(self) -> bool:
+        return self._is_fenced
 
     def _join(self) -> Member:
         member = self._member = self._groups.join(

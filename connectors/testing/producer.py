@@ -88,7 +88,7 @@ class InMemoryProducer(Client):
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; how many there were."""
-        self._before("poll", max(timeout, 0))
+        self._before("poll", waits=False)
         outbox = self._outbox
         outbox.send()
         if not outbox.has_reports and timeout > 0:
@@ -97,7 +97,7 @@ class InMemoryProducer(Client):
 
     def flush(self, timeout: float = -1) -> int:
         """Send what is queued; how many records are still on their way."""
-        self._before("flush", timeout)
+        self._before("flush", waits=False)
         self._flush(timeout)
         self._local("flush:after")
         return len(self._outbox)
@@ -172,12 +172,13 @@ class InMemoryProducer(Client):
         Raises:
             KafkaException: ``_TIMED_OUT`` is retriable, and the same call has to be repeated: it may be committed.
         """
+        began_ms = self._kafka.clock.monotonic_ms()
         self._begin_call("commit_transaction", State.IN_TRANSACTION)
         self._ask("commit_transaction", timeout)
         if self._state.is_done:
             self._check_epoch()
         else:
-            is_sent = self._flush(timeout)
+            is_sent = self._flush(self._left_s(timeout, began_ms))
             self._state.raise_error()
             if not is_sent:
                 raise _wait_is_over()

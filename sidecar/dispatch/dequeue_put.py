@@ -79,6 +79,8 @@ class DequeuePut:
         topic, partition = record[:2]
         if isinstance(topic, Rejection):
             return topic
+        if topic == source.topic:  # a roll, or a replacement; no producer can name a schedule topic (see parse.py)
+            return None
         refused = self._refused.get((source.topic, source.partition, record[6]))
         if refused is not None:
             return refused

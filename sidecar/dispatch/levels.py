@@ -256,6 +256,12 @@ class LevelPartition:
         waiting = self._waiting[0].records[0][6] if self._waiting else self.position
         return min(waiting, self._rejected[0][6]) if self._rejected else waiting
 
+    def tick(self, now_ms: int) -> None:
+        """Nothing to do between transactions."""
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""
         self._committed = self._done_below

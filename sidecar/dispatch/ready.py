@@ -31,6 +31,20 @@ class Joined:
         return self.key < other.key
 
 
+class Slot:
+    """A loaded slot, sent up to ``cursor``."""
+
+    __slots__ = ("cursor", "loaded")
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.cursor = 0
+
+    def __len__(self) -> int:
+        """Records not yet sent."""
+        return len(self.loaded.act_ms) - self.cursor
+
+
 class Ready:
     """Due records in order, over any number of loaded slots.
 
@@ -41,26 +55,29 @@ class Ready:
     def __init__(self, store: TimerStore, watermark: Key) -> None:
         self._store = store
         self._watermark = watermark
-        self._slots: list[Loaded] = []
-        self._cursor = 0
+        self._slots: list[Slot] = []
         self._joined: list[Joined] = []
-        self._taken: list[tuple[Loaded, int, int]] = []
+        self._taken: list[tuple[Slot, int]] = []
         self._taken_joined: list[Joined] = []
-        self.loaded_until_ms = store.slot_time_ms(max(0, watermark[0]))
-        """Slots before this time are loaded, or empty; what arrives for them joins."""
+        self.loaded_until_ms = 0
+        """Slots before this time are loaded, or empty; what arrives for them joins. 0: none is yet."""
 
     def load(self, until_ms: int, enough: int) -> None:
         """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are."""
+        if not self.loaded_until_ms:
+            # Where to begin: the wheel may hold what was due long ago, farther back than one lap is looked through.
+            first_ms = self._store.first_slot_ms(self._watermark[0])
+            self.loaded_until_ms = self._store.slot_time_ms(until_ms) if first_ms is None else first_ms
         while self.waiting < enough:
             slot_ms = self._store.next_slot_ms(self.loaded_until_ms)
             if slot_ms is None or slot_ms > until_ms:
-                # What is empty now may still be filled: only whole slots that have passed are counted as loaded.
-                self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(max(0, until_ms)))
+                # Up to here all slots are empty: what still comes for them joins.
+                self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(until_ms))
                 return
             loaded = self._behind_watermark_removed(self._store.load(slot_ms))
             self.loaded_until_ms = slot_ms + self._store.precision_ms
             if len(loaded.act_ms):
-                self._slots.append(loaded)
+                self._slots.append(Slot(loaded))
 
     def join(self, joined: Joined) -> None:
         heapq.heappush(self._joined, joined)
@@ -68,14 +85,19 @@ class Ready:
     @property
     def waiting(self) -> int:
         """Records at hand."""
-        return sum(len(slot.act_ms) for slot in self._slots) - self._cursor + len(self._joined)
+        return sum(map(len, self._slots)) + len(self._joined)
+
+    @property
+    def joined(self) -> int:
+        """Records at hand that arrived for loaded slots: with their payloads, so they count in memory."""
+        return len(self._joined)
 
     @property
     def next_ms(self) -> int | None:
         """When the first of them is acted on."""
         times = [self._joined[0].key[0]] if self._joined else []
         if self._slots:
-            times.append(int(self._slots[0].act_ms[self._cursor]))
+            times.append(int(self._slots[0].loaded.act_ms[self._slots[0].cursor]))
         return min(times, default=None)
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
@@ -84,11 +106,12 @@ class Ready:
         while len(records) < max_records and max_bytes > 0:
             # 1. From the slot at hand, up to the next of those that joined: on a tie the slot's came first.
             until_ms = min(now_ms, self._joined[0].key[0]) if self._joined else now_ms
-            before = len(records)
             if self._slots:
-                max_bytes = self._take_from_slot(until_ms, max_records - len(records), max_bytes, records)
-            if len(records) > before:
-                continue
+                payloads = self._take_from_slot(until_ms, max_records - len(records), max_bytes)
+                if payloads:
+                    records += map(decode_record, payloads)
+                    max_bytes -= sum(map(len, payloads))
+                    continue
             # 2. Then that one.
             if not self._joined or self._joined[0].key[0] > now_ms:
                 break
@@ -103,63 +126,60 @@ class Ready:
         self._taken_joined.clear()
 
     def put_back(self) -> None:
-        for slot, begin, _ in reversed(self._taken):
-            if not self._slots or self._slots[0] is not slot:
+        for slot, cursor in reversed(self._taken):
+            if not any(other is slot for other in self._slots):
                 self._slots.insert(0, slot)
-            self._cursor = begin
+            slot.cursor = cursor
         for joined in self._taken_joined:
             heapq.heappush(self._joined, joined)
         self.confirm()
 
     def drop(self, matches: Callable[[Outgoing], bool], id_hashes: Int64Array) -> Loaded:
-        """Remove those whose id hash is among these and whose record ``matches``; what was removed."""
+        """Remove those whose id hash is among these and whose record ``matches``; what was removed.
+
+        What has been taken and is not yet confirmed is left alone.
+        """
         removed = []
         kept_joined = []
+        wanted = set(id_hashes.tolist())
         for joined in self._joined:
-            if joined.stored.id_hash[0] in id_hashes and matches(joined.record):
+            if int(joined.stored.id_hash[0]) in wanted and matches(joined.record):
                 removed.append(joined.stored)
             else:
                 kept_joined.append(joined)
         if len(kept_joined) < len(self._joined):
             self._joined = kept_joined
             heapq.heapify(self._joined)
-        for number, slot in enumerate(self._slots):
-            begin = self._cursor if number == 0 else 0
-            candidates = np.flatnonzero(np.isin(slot.id_hash[begin:], id_hashes)) + begin
+        for slot in self._slots:
+            loaded = slot.loaded
+            candidates = np.flatnonzero(np.isin(loaded.id_hash[slot.cursor :], id_hashes)) + slot.cursor
             if not len(candidates):
                 continue
-            payloads = self._store.read(slot.payload_pos[candidates], slot.payload_size[candidates])
+            payloads = self._store.read(loaded.payload_pos[candidates], loaded.payload_size[candidates])
             gone = candidates[[matches(decode_record(payload)) for payload in payloads]]
-            if len(gone):
-                removed.append(slot.where(gone))
-                kept = np.ones(len(slot.act_ms), bool)
-                kept[gone] = False
-                self._slots[number] = slot.where(kept)
-        if self._slots and self._cursor >= len(self._slots[0].act_ms):
-            self._next_slot()
-        self._slots = [slot for slot in self._slots if len(slot.act_ms)]
+            removed.append(loaded.where(gone))
+            kept = np.ones(len(loaded.act_ms), bool)
+            kept[gone] = False
+            slot.loaded = loaded.where(kept)
+        self._slots = [slot for slot in self._slots if len(slot)]
         return Loaded(*(np.concatenate(columns) for columns in zip(*removed, strict=True))) if removed else _NONE
 
-    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int, records: list[Outgoing]) -> int:
-        slot, begin = self._slots[0], self._cursor
-        due = int(np.searchsorted(slot.act_ms[begin:], until_ms, side="right"))
+    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> list[bytes]:
+        slot = self._slots[0]
+        loaded, begin = slot.loaded, slot.cursor
+        due = int(np.searchsorted(loaded.act_ms[begin:], until_ms, side="right"))
         end = begin + min(due, max_records)
         if end == begin:
-            return max_bytes
-        sizes = np.cumsum(slot.payload_size[begin:end])
+            return []
+        sizes = np.cumsum(loaded.payload_size[begin:end])
         if sizes[-1] > max_bytes:
             end = begin + max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
-        payloads = self._store.read(slot.payload_pos[begin:end], slot.payload_size[begin:end])
-        records += map(decode_record, payloads)
-        self._taken.append((slot, begin, end))
-        self._cursor = end
-        if end == len(slot.act_ms):
-            self._next_slot()
-        return max_bytes - int(sizes[end - begin - 1])
-
-    def _next_slot(self) -> None:
-        self._slots.pop(0)
-        self._cursor = 0
+        payloads = self._store.read(loaded.payload_pos[begin:end], loaded.payload_size[begin:end])
+        self._taken.append((slot, begin))
+        slot.cursor = end
+        if not len(slot):
+            self._slots.pop(0)
+        return payloads
 
     def _behind_watermark_removed(self, loaded: Loaded) -> Loaded:
         """Less what is done: a slot that was sent in part before a restart still holds all of it."""

@@ -77,9 +77,15 @@ class EnqueueGet:
         self._batch_records = batch_records
         self._queue_of = queue_of
         self._paused: set[Place] = set()
+        self._behind: set[Place] = set()
+        """Partitions whose source could not keep all it was offered: read again from its position."""
         self._assigned_in_call: set[Place] = set()
         self._failure: Exception | None = None
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def close(self) -> None:
+        """Close every source: the session is over."""
+        self._drop(list(self.sources))
 
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
@@ -118,6 +124,8 @@ class EnqueueGet:
             else:
                 source.offer(run, now_ms)
                 count += len(run)
+                if source.position <= (run[-1].offset() or 0):
+                    self._behind.add(place)
                 self._metrics.ingested.labels(self._queue_of(place[0])).inc(len(run))
                 if source.is_full and place not in self._paused:
                     self._consumer.pause([TopicPartition(*place)])
@@ -171,6 +179,9 @@ class EnqueueGet:
 
     def _resume(self) -> None:
         for place in [place for place in self._paused if self.sources[place].has_room]:
+            if place in self._behind:
+                self._behind.discard(place)
+                self._reread(place, self.sources[place].position)
             self._consumer.resume([TopicPartition(*place)])
             self._paused.discard(place)
 
@@ -188,8 +199,8 @@ class EnqueueGet:
                 if isinstance(start, Stop):
                     self._stop(place, start.reason)
                     continue
-                self.sources[place] = self._make_source(*place, start)
-                assigned.append(TopicPartition(*place, start.offset))
+                source = self.sources[place] = self._make_source(*place, start)
+                assigned.append(TopicPartition(*place, source.position))
             consumer.incremental_assign(assigned)
         except Exception as error:  # noqa: BLE001
             self._failure = error
@@ -219,14 +230,19 @@ class EnqueueGet:
     def _drop(self, places: Sequence[Place]) -> None:
         self.epoch += 1
         for place in places:
-            self.sources.pop(place, None)
+            source = self.sources.pop(place, None)
+            if source is not None:
+                source.close()
             self._paused.discard(place)
+            self._behind.discard(place)
             self._health.stopped.pop(_name(place), None)
         self._tell_assignment()
 
     def _stop(self, place: Place, reason: str) -> None:
         """Read no further in this partition until an operator has chosen."""
-        if self.sources.pop(place, None) is not None:
+        source = self.sources.pop(place, None)
+        if source is not None:
+            source.close()
             self._consumer.incremental_unassign([TopicPartition(*place)])
             self._paused.discard(place)
         self._health.stopped[_name(place)] = reason

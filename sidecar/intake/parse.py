@@ -6,7 +6,7 @@ the same answer. Change the rules here only together with `PARSER_VERSION`: prog
 
 from typing import NamedTuple
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Header, TopicNames, is_legal_topic_name
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Header, TopicKind, TopicNames, is_legal_topic_name
 from sidecar.records import BY_KEY, Headers, Rejection
 
 PARSER_VERSION = 1
@@ -118,6 +118,10 @@ class Parser:
                 ErrorCode.ILLEGAL_REAL_TOPIC,
                 f"REAL_TOPIC is {show(raw)}, which Kafka never accepts as a topic name "
                 "(at most 249 letters, digits, '.', '_' and '-')",
+            )
+        if self._names.kind(topic) in (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK):
+            return Rejection(
+                ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
             )
         return topic
 

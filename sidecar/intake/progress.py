@@ -30,6 +30,8 @@ class Start(NamedTuple):
 
     offset: int
     metadata: str
+    end_offset: int = 0
+    """The log's end at that moment."""
 
 
 class Stop(NamedTuple):
@@ -53,9 +55,9 @@ def decide_start(
     """
     if committed_offset is None:
         if log.begin_offset == log.end_offset:
-            return Start(log.end_offset, "")
+            return Start(log.end_offset, "", log.end_offset)
         if log.first_timestamp_ms is not None and now_ms - log.first_timestamp_ms < offsets_retention_ms:
-            return Start(log.begin_offset, "")
+            return Start(log.begin_offset, "", log.end_offset)
         return Stop(
             "the group has no committed progress here, and the first record is older than the brokers keep progress "
             "(offsets.retention.minutes): it may have been delivered already"
@@ -70,4 +72,4 @@ def decide_start(
             f"progress is at offset {committed_offset}, but the log ends at {log.end_offset}: the topic was "
             "created anew or has lost its end"
         )
-    return Start(committed_offset, metadata or "")
+    return Start(committed_offset, metadata or "", log.end_offset)

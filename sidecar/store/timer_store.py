@@ -158,6 +158,10 @@ class TimerStore:
         """When the first occupied slot from that of ``from_ms`` on begins."""
         return self._wheel.next_occupied(max(0, from_ms))
 
+    def first_slot_ms(self, from_ms: int) -> int | None:
+        """When the first occupied slot of all from that of ``from_ms`` on begins, however far ahead."""
+        return self._wheel.first_occupied(max(0, from_ms))
+
     def load(self, slot_ms: int) -> Loaded:
         """What is pending in a slot, sorted. Raises CorruptFile, OSError."""
         _, records = self._timer_log.slot_records(self._wheel.slot(slot_ms), self._wheel.precision_ms)

@@ -238,6 +238,15 @@ class TimerWheel:
         self._empty = range(self._empty.start if number in self._empty else number, until)
         return None if found is None else found * self.precision_ms
 
+    def first_occupied(self, time_ms: int) -> int | None:
+        """When the first occupied slot of the whole file from that of `time_ms` on begins, however far ahead; or None.
+
+        Looks at every slot: for a start, not for a loop.
+        """
+        times_ms = self._slots["time_ms"]
+        live = times_ms[(self._slots["last_pos"] >= 0) & (times_ms >= self.slot_time_ms(time_ms)) & (times_ms > 0)]
+        return int(live.min()) if len(live) else None
+
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Records in each stretch of `bucket_ms` from `from_ms` on, by when their slot begins; shape (buckets,).
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connectors.embedded import BrokerFailedError, DataDirError, EmbeddedKafka, PortTakenError, run_tool
@@ -37,10 +37,10 @@ def eventually(condition: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-def make_topic(broker: EmbeddedKafka) -> str:
+def make_topic(broker: EmbeddedKafka, partitions: int = 1) -> str:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})  # must outlive the wait for its answer
-    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
     return topic
 
 
@@ -152,6 +152,91 @@ def test_what_was_committed_outlives_a_kill(tmp_path: Path) -> None:
         broker.restart()
         assert broker.bootstrap_servers == address
         assert values(consume(broker, topic, 1)) == [b"acknowledged"]
+
+
+def test_a_transaction_committed_just_before_a_kill_is_read_after_it() -> None:
+    # Enough records that the markers of the commit are still due when it returns.
+    records, partitions = 6000, 3
+    with EmbeddedKafka(log_level="info") as broker:
+        for kill_after_s in (0.0, 0.0, 0.0, 0.004, 0.012):
+            topic = make_topic(broker, partitions)
+            with_offsets = [TopicPartition(topic, partition, 7 + partition) for partition in range(partitions)]
+            consumer = committed_reader(broker, topic)
+            producer = Producer(
+                {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "log_level": 0}
+            )
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            for number in range(records):
+                producer.produce(topic, bytes(100), str(number))
+            producer.send_offsets_to_transaction(with_offsets, consumer.consumer_group_metadata(), 20)
+            producer.commit_transaction(20)
+            kill_at_s = time.monotonic() + kill_after_s
+            while time.monotonic() < kill_at_s:
+                pass
+            broker.kill()
+            broker.restart()
+            assert count_committed(consumer, topic, partitions, records) == records
+            assert eventually(lambda: committed_offsets(consumer, topic, partitions) == [7, 8, 9], within_s=20)  # noqa: B023
+            consumer.close()
+        assert "Couldn't find leader endpoint" not in broker.log_path.read_text()
+
+
+def committed_reader(broker: EmbeddedKafka, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 200,  # it reads on as soon as the broker is back
+            "log_level": 0,
+        }
+    )
+
+
+def count_committed(consumer: Consumer, topic: str, partitions: int, wanted: int, within_s: float = 20.0) -> int:
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    count = 0
+    deadline_s = time.monotonic() + within_s
+    while count < wanted and time.monotonic() < deadline_s:
+        count += sum(message.error() is None for message in consumer.consume(wanted, POLL_S))
+    return count
+
+
+def committed_offsets(consumer: Consumer, topic: str, partitions: int) -> list[int]:
+    """Nothing while the offsets wait for the end of their transaction."""
+    asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+    try:
+        return [answer.offset for answer in consumer.committed(asked, timeout=2)]
+    except KafkaException:
+        return []
+
+
+def test_a_directory_left_by_a_killed_owner_is_started_on(tmp_path: Path) -> None:
+    with EmbeddedKafka(data_dir=tmp_path) as broker:
+        topic = make_topic(broker)
+        produce(broker, topic, [b"acknowledged"])
+        broker.kill()
+    with EmbeddedKafka(data_dir=tmp_path, log_level="info") as broker:
+        assert values(consume(broker, topic, 1)) == [b"acknowledged"]
+    assert "Fencing broker 1" in (tmp_path / "controller.log").read_text()
+
+
+def test_a_broker_killed_before_it_has_registered_leaves_nothing_to_fence(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(data_dir=tmp_path, heap="1m")
+    with pytest.raises(BrokerFailedError):
+        broker.start()
+    with EmbeddedKafka(data_dir=tmp_path) as broker:
+        assert broker.is_running
+
+
+def test_a_fencing_that_fails_says_why(tmp_path: Path) -> None:
+    with EmbeddedKafka(data_dir=tmp_path) as broker:
+        broker.kill()
+    with pytest.raises(BrokerFailedError, match=r"Invalid value many for configuration num\.io\.threads"):
+        EmbeddedKafka(data_dir=tmp_path, server_properties={"num.io.threads": "many"}).start()
+    assert "Invalid value many" in (tmp_path / "kafka.log").read_text()
 
 
 def test_a_suspended_broker_answers_nobody_until_it_is_resumed(kafka: EmbeddedKafka) -> None:

@@ -99,16 +99,16 @@ class World:
         """Value and time of everything that a reader of what is committed sees at the destination."""
         return self._read("orders")
 
-    def _read(self, topic: str) -> list[tuple[bytes, int]]:
+    def _read(self, topic: str, wait_s: float = 0.0) -> list[tuple[bytes, int]]:
         reader = self.kafka.consumer(
             {"group.id": "judge", "auto.offset.reset": "earliest", "enable.auto.commit": False}
         )
         reader.assign([TopicPartition(topic, log.number, 0) for log in self.kafka.topics[topic].logs])
-        return [(message.value() or b"", message.timestamp()[1]) for message in reader.consume(100_000, 0)]
+        return [(message.value() or b"", message.timestamp()[1]) for message in reader.consume(100_000, wait_s)]
 
     def judge(self) -> None:
         """Every record went out once, to its destination or, where Kafka refused it, to the dead letters."""
-        delivered = self.delivered()
+        delivered = self._read("orders", wait_s=20)  # long enough for what was left open to time out
         dead = self._read(self.settings.topic_names.dead_letter("g"))
         assert sorted(value for value, _ in delivered + dead) == sorted(self.due_ms)
         assert len(dead) <= sum(fault.kind is Kind.REFUSE for _, _, fault in self.kafka.faults.injected)
@@ -157,11 +157,20 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
                 return 0
             raise
 
+    def identify(topic: str) -> tuple[str, str]:
+        description = admin.describe_topics(TopicCollection([topic]))[topic].result()
+        return str(admin.list_topics(topic).cluster_id), str(description.topic_id)
+
     publishing = ExactlyOnce(
         producers, consumer.consumer_group_metadata, failures, lambda: False, lambda _progress: caller
     )
     return Clients(
-        consumer, publishing, KafkaStartFinder(consumer, admin, clock), count_partitions, lambda _topic: None
+        consumer=consumer,
+        publishing=publishing,
+        starts=KafkaStartFinder(consumer, admin, clock),
+        count_partitions=count_partitions,
+        create_topic=lambda _topic: None,
+        identify=identify,
     )
 
 

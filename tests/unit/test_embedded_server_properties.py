@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from connectors.embedded import EmbeddedKafkaError
-from connectors.embedded.server_properties import HEADER, render
+from connectors.embedded.fencing import PROPERTIES
+from connectors.embedded.server_properties import HEADER, render, render_fencing
 
 
 def properties(**overrides: str) -> dict[str, str]:
@@ -23,6 +24,25 @@ def test_one_node_is_broker_and_controller_on_the_loopback_address() -> None:
     assert rendered["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
     assert rendered["controller.quorum.voters"] == "1@127.0.0.1:9093"
     assert rendered["log.dirs"] == "/data/kafka"
+
+
+def test_the_fencing_controller_is_the_same_node_on_the_same_data_without_the_broker() -> None:
+    overrides = {"metadata.log.dir": "/data/metadata", "broker.session.timeout.ms": "60000"}
+    text = render_fencing(controller_port=9093, log_dir=Path("/data/kafka"), overrides=overrides)
+    rendered = dict(line.split("=", 1) for line in text.splitlines()[1:])
+    assert rendered["process.roles"] == "controller"
+    assert rendered["listeners"] == "CONTROLLER://127.0.0.1:9093"
+    assert "advertised.listeners" not in rendered
+    same = ("node.id", "controller.quorum.voters", "controller.listener.names", "log.dirs")
+    assert {name: rendered[name] for name in same} == {name: properties()[name] for name in same}
+    assert rendered["metadata.log.dir"] == "/data/metadata"
+    assert int(rendered["broker.session.timeout.ms"]) < 1000, "an override must not make it wait"
+
+
+def test_the_records_that_tell_of_the_fencing_come_after_the_session_and_its_last_look() -> None:
+    session_ms = int(PROPERTIES["broker.session.timeout.ms"])
+    assert int(PROPERTIES["metadata.max.idle.interval.ms"]) > session_ms + session_ms / 8
+    assert int(PROPERTIES["broker.heartbeat.interval.ms"]) <= session_ms / 2
 
 
 def test_topics_are_not_made_by_accident() -> None:

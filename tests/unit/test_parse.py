@@ -122,6 +122,14 @@ def test_of_repeated_ids_the_last_one_stays_alone(ids: list[bytes | None], kept:
     assert ("TAGS", b"a") in carried
 
 
+@pytest.mark.parametrize(
+    "real_topic",
+    [b"rmq_sys_wheel_timer", b"CONSUMER_SEND_MSG_BACK", b"SCHEDULE_TOPIC_XXXX-3", b"SCHEDULE_TOPIC_XXXX-wheel"],
+)
+def test_a_schedule_topic_is_no_destination(real_topic: bytes) -> None:
+    assert rejected(("REAL_TOPIC", real_topic)).code is ErrorCode.DESTINATION_NOT_ALLOWED
+
+
 # --- the destination --------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +141,6 @@ def test_of_repeated_ids_the_last_one_stays_alone(ids: list[bytes | None], kept:
         (b"RETRY-g", "RETRY-g"),
         (b"%DLQ%g/eu", "DLQ-enc--g.2Feu"),
         ("%RETRY%é".encode(), "RETRY-enc--.C3.A9"),
-        (b"rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX-wheel"),
         (b"x" * 249, "x" * 249),
     ],
 )

@@ -18,24 +18,24 @@ def decide(
 
 @pytest.mark.parametrize("committed", [5, 7, 9])
 def test_an_ordinary_restart_begins_at_what_was_committed(committed: int) -> None:
-    assert decide(committed, 5, 9, metadata='{"r":8}') == Start(committed, '{"r":8}')
+    assert decide(committed, 5, 9, metadata='{"r":8}') == Start(committed, '{"r":8}', 9)
 
 
 def test_progress_without_metadata_reads_as_empty_metadata() -> None:
-    assert decide(5, 0, 9, metadata=None) == Start(5, "")
+    assert decide(5, 0, 9, metadata=None) == Start(5, "", 9)
 
 
 @pytest.mark.parametrize("offset", [0, 12])
 def test_a_new_topic_or_group_begins_at_the_end_of_an_empty_log(offset: int) -> None:
-    assert decide(None, offset, offset) == Start(offset, "")
+    assert decide(None, offset, offset) == Start(offset, "", offset)
 
 
 def test_a_new_group_on_a_topic_in_use_begins_at_the_logs_beginning() -> None:
-    assert decide(None, 3, 9, YOUNG_MS) == Start(3, "")
+    assert decide(None, 3, 9, YOUNG_MS) == Start(3, "", 9)
 
 
 def test_a_first_record_from_the_future_is_young() -> None:
-    assert decide(None, 3, 9, NOW_MS + 5) == Start(3, "")
+    assert decide(None, 3, 9, NOW_MS + 5) == Start(3, "", 9)
 
 
 @pytest.mark.parametrize("first_ms", [OLD_MS, 0, None])
@@ -74,6 +74,6 @@ def test_every_combination_starts_where_nothing_is_lost_or_sent_twice_or_else_st
             may_start, at = begin == end or first_ms == YOUNG_MS, begin
         assert isinstance(verdict, Start) == may_start
         if isinstance(verdict, Start):
-            assert verdict == Start(at, (metadata or "") if committed is not None else "")
+            assert verdict == Start(at, (metadata or "") if committed is not None else "", end)
         else:
             assert verdict.reason

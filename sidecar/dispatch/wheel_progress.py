@@ -1,0 +1,38 @@
+"""The durable state of a wheel partition: three integers and the plan, in the metadata of its committed offset.
+
+I  the committed offset: the next one to ingest
+W  the watermark (time, offset): everything below I and up to it has been published, rolled or cancelled
+L  the lowest offset that a rebuild from Kafka still needs
+"""
+
+import msgspec
+
+from sidecar.plan import Plan, Plans
+
+NOTHING_DONE = (-1, -1)
+
+
+class WheelProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What is committed beside I."""
+
+    watermark: tuple[int, int] = msgspec.field(name="w", default=NOTHING_DONE)
+    lowest_needed: int = msgspec.field(name="l")
+    plans: Plans = msgspec.field(name="p")
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, metadata: str, committed_offset: int, plan: Plan) -> "WheelProgress":
+        """Progress from a commit's metadata; without any (a new partition, or one an operator has set) a fresh one.
+
+        Raises:
+            ValueError: the metadata is not ours; guessing would lose messages.
+        """
+        if not metadata:
+            return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)))
+        try:
+            progress = msgspec.json.decode(metadata, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
+        return msgspec.structs.replace(progress, plans=progress.plans.changed(committed_offset, plan))
