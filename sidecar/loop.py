@@ -259,6 +259,7 @@ class Loop:
             start_offset=start.offset,
             progress=LevelProgress.decode(start.metadata),
             parser=self._parser,
+            max_delay_ms=self._settings.max_delay,
             max_clock_skew_ms=self._settings.max_clock_skew,
             max_records=self._settings.read_ahead_records,
             max_bytes=self._settings.read_ahead_bytes,

@@ -48,7 +48,7 @@ def plan_topics(settings: Settings) -> list[TopicPlan]:
         level = names.level_of(topic)
         held_ms = settings.levels.delay_ms(level) if level else 0
         if names.kind(topic) is TopicKind.WHEEL:
-            held_ms = settings.roll_window
+            held_ms = settings.plan.roll_window_ms
         max_bytes = INTAKE_MAX_BYTES if names.kind(topic) is TopicKind.SEND_BACK else OWN_MAX_BYTES
         plans.append(
             TopicPlan(

@@ -16,6 +16,7 @@ import msgspec
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
+from connectors.durations import format_duration
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
@@ -101,6 +102,7 @@ class LevelPartition:
         start_offset: int,
         progress: LevelProgress,
         parser: Parser,
+        max_delay_ms: int,
         max_clock_skew_ms: int,
         max_records: int,
         max_bytes: int,
@@ -114,6 +116,7 @@ class LevelPartition:
         self._committed = start_offset
         self._rejected_below = progress.rejected_below
         self._parse = parser.parse
+        self._max_delay_ms = max_delay_ms
         self._max_clock_skew_ms = max_clock_skew_ms
         self._max_records = max_records
         self._max_bytes = max_bytes
@@ -149,6 +152,14 @@ class LevelPartition:
             parsed = parse(headers)
             if isinstance(parsed, Rejection):
                 self._reject(message, offset, headers, parsed, now_ms)
+                continue
+            if delay_ms > self._max_delay_ms:
+                # In its turn, not ahead of it: the setting may change, and with it what has been dealt with.
+                too_long = Rejection(
+                    ErrorCode.DELAY_TOO_LONG,
+                    f"this level is {format_duration(delay_ms)}; max_delay is {format_duration(self._max_delay_ms)}",
+                )
+                records.append((too_long, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers))
                 continue
             topic, partition, carried, uniq_key = parsed
             due_ms = message.timestamp()[1] + delay_ms

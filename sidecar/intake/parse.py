@@ -6,7 +6,15 @@ the same answer. Change the rules here only together with `PARSER_VERSION`: prog
 
 from typing import NamedTuple
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Header, TopicKind, TopicNames, is_legal_topic_name
+from connectors.contract import (
+    CONTROL_HEADERS,
+    GENERATED_HEADERS,
+    ErrorCode,
+    Header,
+    TopicKind,
+    TopicNames,
+    is_legal_topic_name,
+)
 from sidecar.records import BY_KEY, Headers, Rejection
 
 PARSER_VERSION = 1

@@ -19,7 +19,9 @@ DELAY_MS, SKEW_MS, NOW_MS = 5_000, 5_000, 1_000_000
 MANY = 10**9
 
 
-def a_partition(start_offset: int = 0, metadata: str | None = None, **limits: int) -> LevelPartition:
+def a_partition(
+    start_offset: int = 0, metadata: str | None = None, max_delay_ms: int = MANY, **limits: int
+) -> LevelPartition:
     return LevelPartition(
         TOPIC,
         PARTITION,
@@ -27,6 +29,7 @@ def a_partition(start_offset: int = 0, metadata: str | None = None, **limits: in
         start_offset=start_offset,
         progress=LevelProgress.decode(metadata),
         parser=Parser(TopicNames()),
+        max_delay_ms=max_delay_ms,
         max_clock_skew_ms=SKEW_MS,
         **{"max_records": MANY, "max_bytes": MANY, **limits},
     )
@@ -201,6 +204,14 @@ def test_an_undeliverable_record_is_rejected_when_it_is_read() -> None:
     assert rejection.code == "MISSING_REAL_TOPIC"
     assert rest[:3] == [BY_KEY, b"k1", b"v1"]
     assert (letter[6], letter[7]) == (1, [("TAGS", b"a")])
+
+
+def test_a_level_beyond_the_longest_delay_rejects_its_records_in_their_turn() -> None:
+    partition = a_partition(max_delay_ms=DELAY_MS - 1)
+    partition.offer([a_message(0), a_message(1)], NOW_MS)
+    letters = partition.take(NOW_MS, 10, MANY)
+    assert [isinstance(letter[0], Rejection) and letter[0].code for letter in letters] == ["DELAY_TOO_LONG"] * 2
+    assert partition.progress == (2, "{}")
 
 
 def test_a_record_whose_headers_cannot_be_read_is_rejected_and_holds_up_nothing() -> None:

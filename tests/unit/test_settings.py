@@ -67,6 +67,7 @@ def test_every_setting_can_stand_in_the_environment(environment: pytest.MonkeyPa
         "http_token": "word",
         "log_format": "json",
         "log_level": "debug",
+        "roll_window": "1h",
     }
     default = getattr(Settings.model_construct(), name)
     kind = Settings.model_fields[name].annotation
@@ -161,11 +162,16 @@ def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_left_alon
 DURATIONS = ["session_timeout", "max_delay", "max_clock_skew", "transaction_timeout"]
 
 
+@pytest.mark.parametrize("name", ["session_timeout", "transaction_timeout"])
+def test_time_outs_below_what_kafka_takes_are_refused(name: str) -> None:
+    assert refused({name: "999ms"}) == f"{name}: 999ms is too short; the least is 1s"
+
+
 @pytest.mark.parametrize("name", DURATIONS)
 def test_a_duration_is_a_text_with_units(environment: pytest.MonkeyPatch, config_file: Path, name: str) -> None:
     assert getattr(load_settings({name: "1h30m"}), name) == 5_400_000
-    config_file.write_text(f"{name}: 250ms")
-    assert getattr(load_settings({}, config_file), name) == 250
+    config_file.write_text(f"{name}: 2s250ms")
+    assert getattr(load_settings({}, config_file), name) == 2_250
     environment.setenv(f"TIMEWHEEL_{name.upper()}", "90s")
     assert getattr(load_settings(), name) == 90_000
 
