@@ -71,8 +71,9 @@ def consumer_config(
         "group.protocol": "classic",  # a static member that returns is fatal under KIP-848 (librdkafka 2.16)
         "session.timeout.ms": session_timeout_ms,
         "heartbeat.interval.ms": max(1, min(3_000, session_timeout_ms // 3)),
-        # Partitions stay where their local state is; only those that move are revoked.
-        "partition.assignment.strategy": "cooperative-sticky",
+        # Not cooperative: a static member that dies between giving partitions up and rejoining comes back to what is
+        # left, without a rebalance, and nobody has the others.
+        "partition.assignment.strategy": "roundrobin",
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

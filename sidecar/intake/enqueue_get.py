@@ -174,8 +174,7 @@ class EnqueueGet:
 
     def _reread(self, place: Place, offset: int) -> None:
         """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
-        self._consumer.incremental_unassign([TopicPartition(*place)])
-        self._consumer.incremental_assign([TopicPartition(*place, offset)])
+        self._consumer.seek(TopicPartition(*place, offset))
 
     def _resume(self) -> None:
         for place in [place for place in self._paused if self.sources[place].has_room]:
@@ -201,7 +200,7 @@ class EnqueueGet:
                     continue
                 source = self.sources[place] = self._make_source(*place, start)
                 assigned.append(TopicPartition(*place, source.position))
-            consumer.incremental_assign(assigned)
+            consumer.assign(assigned)
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
@@ -214,8 +213,8 @@ class EnqueueGet:
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
             self._before_revoke()
-            consumer.incremental_unassign([TopicPartition(*place) for place in places if place in self.sources])
             self._drop(places)
+            consumer.unassign()
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
@@ -243,7 +242,7 @@ class EnqueueGet:
         source = self.sources.pop(place, None)
         if source is not None:
             source.close()
-            self._consumer.incremental_unassign([TopicPartition(*place)])
+            self._consumer.pause([TopicPartition(*place)])
             self._paused.discard(place)
         self._health.stopped[_name(place)] = reason
         self._tell_assignment()

@@ -60,24 +60,23 @@ class World:
         self.clock = ManualClock()
         self.kafka = InMemoryKafka(self.clock)
         self.settings = Settings(levels=LEVELS, group_id="g", instance_id="one", batch_records=20)  # type: ignore[arg-type]
+        self.names = self.settings.topic_names
         self.metrics = Metrics("test")
         self.due_ms: dict[bytes, int] = {}
         self.processes: dict[str, Process] = {}
         self._producer = self.kafka.producer({"partitioner": "murmur2_random", "on_delivery": self._accepted})
         for level in (1, 2, 3):
             configs = {"message.timestamp.type": "LogAppendTime"}
-            self.kafka.create_topic(self.settings.topic_names.level(level), 2, configs)
+            self.kafka.create_topic(self.names.level(level), 2, configs)
         self.kafka.create_topic("orders", 3)
-        self.kafka.create_topic(self.settings.topic_names.dead_letter("g"))
+        self.kafka.create_topic(self.names.dead_letter("g"))
 
     def schedule(self, count: int) -> None:
         for _ in range(count):
             level = self.chance.randrange(1, 4)
             name = b"%d" % len(self.due_ms)
             self.due_ms[name] = DELAYS_MS[level - 1]
-            self._producer.produce(
-                self.settings.topic_names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")]
-            )
+            self._producer.produce(self.names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")])
         while self._producer.flush(1):
             pass
 
@@ -109,7 +108,7 @@ class World:
     def judge(self) -> None:
         """Every record went out once, to its destination or, where Kafka refused it, to the dead letters."""
         delivered = self._read("orders", wait_s=20)  # long enough for what was left open to time out
-        dead = self._read(self.settings.topic_names.dead_letter("g"))
+        dead = self._read(self.names.dead_letter("g"))
         assert sorted(value for value, _ in delivered + dead) == sorted(self.due_ms)
         assert len(dead) <= sum(fault.kind is Kind.REFUSE for _, _, fault in self.kafka.faults.injected)
         early = [value for value, at_ms in delivered if at_ms < self.due_ms[value]]
@@ -201,7 +200,7 @@ def all_committed(world: World) -> Callable[[], bool]:
     def condition() -> bool:
         committed: dict[Any, Any] = world.kafka.committed("g")
         for level in (1, 2, 3):
-            topic = world.settings.topic_names.level(level)
+            topic = world.names.level(level)
             for partition in (0, 1):
                 log = world.kafka.log(topic, partition)
                 assert log is not None
