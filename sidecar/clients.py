@@ -1,9 +1,11 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -16,9 +18,12 @@ from sidecar.intake.enqueue_get import StartFinder
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
 
+log = structlog.get_logger("timewheel")
+
 T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 1.0
 _NO_SUCH_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
@@ -41,7 +46,12 @@ class Clients:
     def close(self) -> None:
         """Leave, or keep the place in the group (static members), and release everything."""
         self.publishing.close()
-        self.consumer.close()
+        # librdkafka can wait for ever for a consumer that was fenced; it is left behind then, like a stuck transaction.
+        closing = threading.Thread(target=self.consumer.close, name="closing", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_TIMEOUT_S)
+        if closing.is_alive():
+            log.warning("the consumer does not close, it is left behind")
 
 
 ClientsFactory = Callable[[Callable[[], bool]], Clients]

@@ -81,10 +81,12 @@ class EnqueueGet:
         """Partitions whose source could not keep all it was offered: read again from its position."""
         self._assigned_in_call: set[Place] = set()
         self._failure: Exception | None = None
+        self._is_closed = False
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def close(self) -> None:
-        """Close every source: the session is over."""
+        """Close every source: the session is over, and what the consumer still tells is of no interest."""
+        self._is_closed = True
         self._drop(list(self.sources))
 
     def read(self, timeout_s: float) -> int:
@@ -210,6 +212,8 @@ class EnqueueGet:
         log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_closed:
+            return
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
             self._before_revoke()
@@ -221,6 +225,8 @@ class EnqueueGet:
         log.info("partitions revoked", partitions=_names(places), epoch=self.epoch)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_closed:
+            return
         places = [(partition.topic, partition.partition) for partition in partitions]
         self._drop(places)
         self._failure = ClientsLostError("the group has given this sidecar's partitions away (session timeout)")

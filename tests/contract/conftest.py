@@ -15,3 +15,11 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     bench = Bench(cluster)
     yield bench
     bench.close()
+
+
+@pytest.fixture
+def fake_bench() -> Iterator[Bench]:
+    """For what a real client library does not survive in one process."""
+    bench = Bench(FakeCluster())
+    yield bench
+    bench.close()
