@@ -104,9 +104,9 @@ def test_a_static_member_returns_to_its_partitions_without_a_rebalance(bench: Be
 
 def test_what_a_static_member_gave_up_before_it_was_replaced_belongs_to_nobody(fake_bench: Bench) -> None:
     # Kafka gives the successor what the coordinator had told the one before, without a rebalance; the second half of
-    # the cooperative rebalance, in which others get what was given up, never comes. A real broker was seen to do so with
-    # a member in a process of its own; a librdkafka consumer that is fenced inside its own callback may never close, so
-    # the two cannot share this one.
+    # the cooperative rebalance, in which others get what was given up, never comes. A real broker was seen to do so
+    # with a member in a process of its own; a librdkafka consumer that is fenced inside its own callback may never
+    # close, so the two cannot share this one.
     bench = fake_bench
     topic = bench.topic(4)
     successors: list[Member] = []
