@@ -53,9 +53,11 @@ class Sidecar:
             return 0.0
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
-    def wait_for(self, name: str, value: float, timeout_s: float = 120.0) -> None:
+    def wait_for(self, name: str, value: float, timeout_s: float = 120.0, poll_s: float = 0.1) -> float:
+        """Wait until a metric has reached a value; the monotonic time of that in seconds."""
         deadline = time.monotonic() + timeout_s
         while self.metric(name) < value:
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise RuntimeError(f"{name} is {self.metric(name)} of {value}:\n{self._log_path.read_text()[-3000:]}")
-            time.sleep(0.1)
+            time.sleep(poll_s)
+        return time.monotonic()

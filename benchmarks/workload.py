@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -70,8 +71,7 @@ class Cluster:
         return seen / max(1, last_ms - first_ms) * 1_000
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One measured run."""
 
     per_second: float

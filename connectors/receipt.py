@@ -21,6 +21,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     schedule_topic: str = msgspec.field(name="s")
     partition: int = msgspec.field(name="p")
+    offset: int = msgspec.field(name="o", default=0)
     id: str = msgspec.field(name="i")
     topic: str = msgspec.field(name="t")
     deliver_ms: int = msgspec.field(name="d")

@@ -1,9 +1,11 @@
 """``timewheel run``: everything around the loop. Start, sessions with Kafka, signals, stop."""
 
+import asyncio
 import gc
 import signal
 import threading
 from types import FrameType
+from typing import Any
 
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
@@ -16,6 +18,7 @@ from sidecar.errors import ClientsLostError, KafkaUnreachableError, TopicsError
 from sidecar.health import Health
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
+from sidecar.pending import PendingAnswer, PendingQuery, Questions
 from sidecar.settings import Settings, unknown_environment
 from sidecar.topics import check_topics, create_topics, reach_kafka, removed_levels_in_use
 from sidecar.version import installed_version
@@ -37,6 +40,8 @@ class Daemon:
         self._health = Health(self._clock)
         self._metrics = Metrics(installed_version())
         self._stop = threading.Event()
+        self._questions = Questions()
+        self._loop: Loop | None = None
 
     def stop(self) -> None:
         """Ask for a stop; `run` returns after the transaction in hand."""
@@ -56,7 +61,8 @@ class Daemon:
         # 1. The directory first: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
-            app = make_app(self._health, self._metrics, installed_version())
+            token = settings.http_token.get_secret_value() if settings.http_token else None
+            app = make_app(self._health, self._metrics, installed_version(), self._ask, token)
             with WebServer(app, settings.http_host, settings.http_port) as server:
                 self._handle_signals()
                 log.info(
@@ -119,8 +125,12 @@ class Daemon:
         try:
             clients = connect(self._settings, self._clock, self._is_stopping)
             try:
-                Loop(self._settings, clients, self._clock, self._health, self._metrics).run(self._stop.is_set)
+                self._loop = Loop(
+                    self._settings, clients, self._clock, self._health, self._metrics, questions=self._questions
+                )
+                self._loop.run(self._stop.is_set)
             finally:
+                self._loop = None
                 clients.close()
         except StoppedWaitingError as error:
             log.warning("stopped while kafka does not answer; the next start settles it", reason=str(error))
@@ -130,6 +140,16 @@ class Daemon:
             if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:
                 raise
             log.warning("kafka clients lost, making new ones", reason=str(error))
+
+    async def _ask(self, query: PendingQuery) -> dict[str, Any]:
+        """What is pending, as the API tells it."""
+
+        def question() -> tuple[PendingAnswer, list[int]]:
+            return self._loop.pending(query) if self._loop is not None else (PendingAnswer(0, []), [])
+
+        answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
+        messages = [message._asdict() for message in answer.messages]
+        return {"total": answer.total, "messages": messages, "partitions": partitions}
 
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""

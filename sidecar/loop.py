@@ -25,6 +25,7 @@ from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.metrics import Metrics
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
@@ -54,6 +55,7 @@ class Loop:
         health: Health,
         metrics: Metrics,
         file_system: FileSystem | None = None,
+        questions: Questions | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -63,6 +65,7 @@ class Loop:
         self._publishing = clients.publishing
         self._identify = clients.identify
         self._file_system = file_system or RealFileSystem()
+        self._questions = questions or Questions()
         self._parser = Parser(self._names)
         self._destinations = Destinations(self._names, settings, clock, clients.count_partitions, clients.create_topic)
         dead_letter_topic = self._names.dead_letter(settings.group_id)
@@ -86,6 +89,18 @@ class Loop:
     @property
     def sources(self) -> list[Source]:
         return list(self._intake.sources.values())
+
+    def pending(self, query: PendingQuery) -> tuple[PendingAnswer, list[int]]:
+        """What waits on this sidecar's wheel partitions, and which those are. For the loop's own thread."""
+        total, messages, partitions = 0, list[PendingMessage](), []
+        for source in self._intake.sources.values():
+            if isinstance(source, WheelPartition):
+                answer = source.pending(query)
+                total += answer.total
+                messages += answer.messages
+                partitions.append(source.partition)
+        messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
+        return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
@@ -114,6 +129,7 @@ class Loop:
             self._intake.read(self._wait_s(now_ms))
         for source in self._intake.sources.values():
             source.tick(now_ms)
+        self._questions.answer()
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.

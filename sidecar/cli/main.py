@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import demo, kafka, progress, run, send, topics
+from sidecar.cli import ask, demo, kafka, progress, run, send, store, topics
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
@@ -40,7 +40,9 @@ demo.register(app)
 kafka.register(app)
 topics.register(app)
 send.register(app)
+ask.register(app)
 progress.register(app)
+store.register(app)
 
 
 def main() -> None:

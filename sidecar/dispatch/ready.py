@@ -162,7 +162,13 @@ class Ready:
             kept[gone] = False
             slot.loaded = loaded.where(kept)
         self._slots = [slot for slot in self._slots if len(slot)]
-        return Loaded(*(np.concatenate(columns) for columns in zip(*removed, strict=True))) if removed else _NONE
+        return Loaded.joined([_NONE, *removed])
+
+    def pending(self) -> Loaded:
+        """What is at hand and not taken."""
+        parts = [slot.loaded.where(np.arange(slot.cursor, len(slot.loaded.act_ms))) for slot in self._slots]
+        parts += [joined.stored for joined in self._joined]
+        return Loaded.joined([_NONE, *parts])
 
     def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> list[bytes]:
         slot = self._slots[0]

@@ -31,6 +31,7 @@ from sidecar.dispatch.ready import Joined, Ready
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery
 from sidecar.plan import Plan
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, decode_record, encode_record
 from sidecar.store.errors import SlotConflict
@@ -482,6 +483,46 @@ class WheelPartition:
             self._staged.append(Staged(record, record[5], record[5], uniq_key, self._real_topic(record), rolls))
         self._store_staged()
         self._late = kept
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def pending(self, query: PendingQuery) -> PendingAnswer:
+        """How many messages wait, and the first of them."""
+        id_hash = int(hash_ids([query.id.encode()])[0]) if query.id is not None else None
+        topic_hash = hash_topic(query.topic) if query.topic is not None else None
+        total, found = self._store.query(
+            max(query.from_ms, self._ready.loaded_until_ms),
+            query.until_ms,
+            query.limit,
+            id_hash=id_hash,
+            topic_hash=topic_hash,
+        )
+        at_hand = self._ready.pending()
+        mine = (at_hand.act_ms >= query.from_ms) & (at_hand.act_ms < query.until_ms)
+        if id_hash is not None:
+            mine &= at_hand.id_hash == id_hash
+        if topic_hash is not None:
+            mine &= at_hand.topic_hash == topic_hash
+        at_hand = at_hand.where(mine)
+        total += len(at_hand.act_ms)
+        merged = Loaded.joined([at_hand, found])
+        first = merged.where(np.argsort(merged.act_ms, kind="stable")[: query.limit])
+        messages = [self._describe(decode_record(p)) for p in self._store.read(first.payload_pos, first.payload_size)]
+        if query.id is not None:  # a hash may be another id's
+            messages = [message for message in messages if message.id == query.id]
+            total = min(total, len(messages)) if total <= query.limit else total
+        return PendingAnswer(total, messages)
+
+    def _describe(self, record: Outgoing) -> PendingMessage:
+        headers = dict(record[4])
+        deliver_ms = headers.get(_TIMER_DELIVER_MS) if record[0] == self.topic else None
+        return PendingMessage(
+            id=(headers.get(_UNIQ_KEY) or b"").decode(errors="backslashreplace"),
+            topic=self._real_topic(record),
+            deliver_ms=int(deliver_ms) if deliver_ms else record[5],
+            partition=self.partition,
+            offset=record[6],
+        )
 
     # --- housekeeping -------------------------------------------------------------------------------------------------
 

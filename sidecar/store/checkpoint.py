@@ -90,6 +90,12 @@ def load(path: Path, fs: FileSystem) -> Checkpoint | None:
     return decode(data, path)
 
 
+def as_dict(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields by name, for people."""
+    told: dict[str, Any] = msgspec.to_builtins(checkpoint)
+    return told
+
+
 def encode(checkpoint: Checkpoint) -> bytes:
     """The checkpoint's bytes. Raises CorruptCheckpoint for one that `decode` would not take back."""
     head = b"%s %04d " % (_NAME, checkpoint.version)

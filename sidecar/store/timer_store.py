@@ -64,6 +64,11 @@ class Loaded(NamedTuple):
         return Loaded(*(column[kept] for column in self))
 
     @classmethod
+    def joined(cls, parts: "Sequence[Loaded]") -> "Loaded":
+        """All of these, one after the other; at least one."""
+        return cls(*(np.concatenate([part[column] for part in parts]) for column in range(len(cls._fields))))
+
+    @classmethod
     def of(cls, records: RecordArray) -> "Loaded":
         """In the order of the records."""
         columns = (records["offset_py"], records["size_py"], records["reserved"], records["topic_hash"])
@@ -198,17 +203,38 @@ class TimerStore:
         loaded = self.load(self.slot_time_ms(max(0, time_ms)))
         return loaded.where(np.isin(loaded.id_hash, id_hashes))
 
-    def scan(self, from_ms: int) -> Loaded:
-        """All that is pending from the slot of ``from_ms`` on, in arrival order: 32 bytes each in memory."""
+    def query(
+        self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
+    ) -> tuple[int, Loaded]:
+        """How many are pending from the slot of ``from_ms`` on and before ``until_ms``, and the first ``limit``.
+
+        Two passes over the live part of the timer log in bounded chunks: the deletes, then what is left. Rolled
+        messages count at the time of their roll.
+        """
         lowest = self._wheel.check_phy_pos(max(0, from_ms), -1)
         if lowest is None:
-            return Loaded.of(np.empty(0, TIMER_LOG_RECORD))
-        first_ms = self.slot_time_ms(max(0, from_ms))
-        found = [
-            records[due_ms(records) >= first_ms]
-            for _, records in self._timer_log.scan(max(lowest, self._timer_log.start_position))
-        ]
-        return Loaded.of(_pending(np.concatenate(found)))
+            return 0, Loaded.of(np.empty(0, TIMER_LOG_RECORD))
+        begin, first_ms = max(lowest, self._timer_log.start_position), self.slot_time_ms(max(0, from_ms))
+        deleted = [np.empty(0, np.int64)]
+        for _, records in self._timer_log.scan(begin):
+            deleted.append(records["offset_py"][(records["magic"] & MAGIC_DELETE) != 0])
+        gone = np.concatenate(deleted)
+        total = 0
+        first = Loaded.of(np.empty(0, TIMER_LOG_RECORD))
+        for _, records in self._timer_log.scan(begin):
+            due = due_ms(records)
+            mine = (due >= first_ms) & (due < until_ms) & ((records["magic"] & MAGIC_DELETE) == 0)
+            if id_hash is not None:
+                mine &= records["reserved"] == id_hash
+            if topic_hash is not None:
+                mine &= records["topic_hash"] == topic_hash
+            if len(gone):
+                mine &= ~np.isin(records["offset_py"], gone)
+            total += int(mine.sum())
+            found = Loaded.of(records[mine])
+            merged = Loaded.joined([first, found])
+            first = merged.where(np.argsort(merged.act_ms, kind="stable")[:limit])
+        return total, first
 
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Pending records per stretch of time, by slots; shape (buckets,)."""
@@ -232,6 +258,18 @@ class TimerStore:
     def rebuild_wheel(self) -> None:
         """Make the wheel anew from the timer log. Raises CorruptFile, OSError."""
         self._wheel.rebuild(self._timer_log.scan())
+
+    def check(self, is_wheel_clean: bool) -> list[str]:
+        """Problems of the logs, and of the wheel where it should be right; closes the files."""
+        try:
+            problems = self._timer_log.check(self._wheel.precision_ms) + self._payload_log.check()
+            if is_wheel_clean:
+                problems += self._wheel.check(self._timer_log.end_position)
+            return problems
+        finally:
+            self._wheel.close()
+            self._timer_log.close()
+            self._payload_log.close()
 
     # --- checkpoint ---------------------------------------------------------------------------------------------------
 
@@ -354,6 +392,19 @@ def open_store(
     store = _open(directory, fs, owner, slots_total, precision_ms, None)
     store.advance(live_from_ms)
     return Opened(store, case, lowest_needed_offset, {})
+
+
+def check_store(directory: Path, fs: FileSystem) -> list[str]:
+    """What is wrong with a directory at rest; nothing is changed in it."""
+    try:
+        checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
+        if checkpoint is None:
+            return ["there is no checkpoint: the sidecar would rebuild from Kafka"]
+        owner = Owner("", "", "", checkpoint.partition, "")
+        store = _open(directory, fs, owner, checkpoint.slots_total, checkpoint.precision_ms, checkpoint)
+    except StoreError as error:
+        return [str(error)]
+    return store.check(checkpoint.wheel_clean)
 
 
 def _examine(

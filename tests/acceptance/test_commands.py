@@ -1,14 +1,17 @@
 """The commands that bring their own Kafka."""
 
+import json
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.kafka import Kafka
+from tests.support.kafka import Headers, Kafka
+from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -56,3 +59,65 @@ def test_the_embedded_kafka_ends_with_its_parent(tmp_path: Path) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_what_is_sent_is_pending_and_can_be_rescheduled_and_cancelled(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.settings["partitions"] = 3
+    sidecar.start()
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix]
+
+    def timewheel(*arguments: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "sidecar", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def pending(*arguments: str) -> dict[str, Any]:
+        return timewheel("pending", "--http-address", str(sidecar.http_address), "--json", *arguments)
+
+    send = ["send", *options, "--topic", destination]
+    sent = timewheel(*send, "--key", "a", "--delay", "1h", "--header", "n=1", "first")
+    later = timewheel(*send, "--key", "b", "--delay", "30d", "second")
+    wait_until(lambda: pending()["total"] == 2, "both are pending")
+    (first, second) = pending()["messages"]
+    assert (first["id"], first["topic"], first["deliver_ms"]) == (sent["id"], destination, sent["deliver_ms"])
+    assert (second["id"], second["deliver_ms"]) == (later["id"], later["deliver_ms"])
+    assert [message["id"] for message in pending("--id", later["id"])["messages"]] == [later["id"]]
+    assert pending("--topic", "another")["total"] == 0
+    assert pending("--within", "2h")["total"] == 1
+    again = timewheel("reschedule", *options, sent["receipt"], "--delay", "2s")
+    assert again["id"] == sent["id"]
+    timewheel("cancel", *options, later["receipt"])
+    (record,) = kafka.read([destination], 1)
+    assert (record.key, record.value, record.text("n"), record.text("UNIQ_KEY")) == (b"a", b"first", "1", sent["id"])
+    wait_until(lambda: pending()["total"] == 0, "nothing is pending")
+
+
+def test_a_data_directory_at_rest_is_shown_and_verified(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    sidecar.start()
+    headers: Headers = [("REAL_TOPIC", b"orders"), ("TIMER_DELAY_SEC", b"3600")]
+    kafka.produce([(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", b"k", b"v", headers)] * 100)
+    wait_until(lambda: sidecar.metric("timewheel_ingested_records_total", queue="wheel") == 100, "all are read")
+    directory = str(sidecar.settings["data_dir"])
+
+    def store(command: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-m", "sidecar", "store", command, directory, "--json"]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+
+    assert store("inspect").returncode == 4  # in use
+    assert sidecar.terminate()[0] == 0
+    checkpoint = json.loads(store("inspect").stdout)["wheel-0"]["checkpoint"]
+    assert (checkpoint["complete_to_offset"], checkpoint["wheel_clean"]) == (100, True)
+    verified = store("verify")
+    assert (verified.returncode, json.loads(verified.stdout)) == (0, {"wheel-0": []})
+    (payload,) = (Path(directory) / "wheel-0" / "payload").iterdir()
+    with payload.open("r+b") as file:
+        file.seek(500)
+        file.write(b"damage")
+    damaged = store("verify")
+    assert damaged.returncode == 1
+    assert json.loads(damaged.stdout)["wheel-0"]
