@@ -543,7 +543,7 @@ class WheelPartition:
         settled = self._committed == self.position and not self._late and not self._staged
         settled = settled and not self.is_recovering and not self._cancels.is_any_in_force
         try:
-            self._store.close(self._committed if settled else None, self._watermark[0], self._extra())
+            self._store.close(self._committed if settled else None, self._extra())
         except OSError as error:
             log.warning("wheel not closed cleanly, it is cut back at the next start", reason=str(error))
 
@@ -552,7 +552,7 @@ class WheelPartition:
         if self._cancels.is_any_in_force:
             return
         try:
-            self._store.checkpoint(self._committed, self._taken_marks, self._watermark[0], self._extra())
+            self._store.checkpoint(self._committed, self._taken_marks, self._extra())
         except OSError as error:
             log.warning("checkpoint failed, the one before stays", partition=self.partition, reason=str(error))
         else:

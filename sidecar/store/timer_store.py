@@ -44,10 +44,10 @@ _INT32 = np.iinfo(np.int32)
 
 
 class Marks(NamedTuple):
-    """Where the logs ended at some moment."""
+    """A position in either log, such as their ends at some moment."""
 
-    timer_log_end: int
-    payload_log_end: int
+    timer_log: int
+    payload_log: int
 
 
 class Loaded(NamedTuple):
@@ -93,6 +93,8 @@ class TimerStore:
         self._wheel = wheel
         self._payload_log = payload_log
         self._owner = owner
+        self._needed = Marks(timer_log.start_position, payload_log.start_position)
+        """What lies before is behind the watermark, as far as `oldest` has found."""
 
     # --- intake -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class TimerStore:
         One pass over the live part of the timer log.
         """
         candidates: list[RecordArray] = [np.empty(0, TIMER_LOG_RECORD)]
-        lowest = self._wheel.check_phy_pos(max(0, from_ms), -1)
+        lowest = self._wheel.lowest_position(max(0, from_ms))
         if lowest is not None:
             wanted = np.unique(id_hashes)
             first_ms = self.slot_time_ms(max(0, from_ms))
@@ -211,7 +213,7 @@ class TimerStore:
         Two passes over the live part of the timer log in bounded chunks: the deletes, then what is left. Rolled
         messages count at the time of their roll.
         """
-        lowest = self._wheel.check_phy_pos(max(0, from_ms), -1)
+        lowest = self._wheel.lowest_position(max(0, from_ms))
         if lowest is None:
             return 0, Loaded.of(np.empty(0, TIMER_LOG_RECORD))
         begin, first_ms = max(lowest, self._timer_log.start_position), self.slot_time_ms(max(0, from_ms))
@@ -241,11 +243,16 @@ class TimerStore:
         return self._wheel.counts(from_ms, to_ms, bucket_ms)
 
     def oldest(self, from_ms: int) -> tuple[int, int] | None:
-        """Payload position and size of the first record that the slots from ``from_ms`` on need; None: none."""
-        lowest = self._wheel.check_phy_pos(max(0, from_ms), -1)
+        """Payload position and size of the first record that the slots from ``from_ms`` on need; None: none.
+
+        Looks at the whole wheel, some 10 ms; from then on checkpoints count what lies before as not needed.
+        """
+        lowest = self._wheel.lowest_position(max(0, from_ms))
         if lowest is None:
+            self._needed = self.marks()
             return None
         record = self._timer_log.read(max(lowest, self._timer_log.start_position))
+        self._needed = Marks(max(lowest, self._timer_log.start_position), int(record["offset_py"][0]))
         return int(record["offset_py"][0]), int(record["size_py"][0])
 
     @property
@@ -277,23 +284,23 @@ class TimerStore:
         """Where the logs end now."""
         return Marks(self._timer_log.end_position, self._payload_log.end_position)
 
-    def checkpoint(self, complete_to_offset: int, marks: Marks, live_from_ms: int, extra: dict[str, Any]) -> None:
+    def checkpoint(self, complete_to_offset: int, marks: Marks, extra: dict[str, Any]) -> None:
         """Say that the logs up to ``marks`` hold all below an offset that Kafka has committed. Raises OSError.
 
-        What lies wholly behind ``live_from_ms`` is deleted afterwards: the other order would leave a checkpoint that
-        names bytes that are gone.
+        What is no longer needed is deleted afterwards: the other order would leave a checkpoint that names bytes that
+        are gone.
         """
-        timer_log_start, payload_log_start = self._lowest_needed(marks, live_from_ms)
-        self._save(complete_to_offset, marks, timer_log_start, payload_log_start, extra, clean=False)
-        self._timer_log.delete_before(timer_log_start)
-        self._payload_log.delete_before(payload_log_start)
+        needed = Marks(*map(min, self._needed, marks))
+        self._save(complete_to_offset, marks, needed, extra, clean=False)
+        self._timer_log.delete_before(needed.timer_log)
+        self._payload_log.delete_before(needed.payload_log)
 
     def mark_dirty(self, checkpoint: Checkpoint) -> None:
         """Say that the wheel changes in place from now on: until a clean stop it is rebuilt from the timer log."""
         dirty = msgspec.structs.replace(checkpoint, wheel_clean=False, extra={**checkpoint.extra, "boot_id": boot_id()})
         checkpoints.save(self._directory / CHECKPOINT, dirty, self._fs, durable=True)
 
-    def close(self, complete_to_offset: int | None, live_from_ms: int, extra: dict[str, Any]) -> None:
+    def close(self, complete_to_offset: int | None, extra: dict[str, Any]) -> None:
         """Flush, and mark the directory clean where ``complete_to_offset`` (all of it is stored) is known."""
         try:
             if complete_to_offset is not None:
@@ -301,26 +308,18 @@ class TimerStore:
                 self._timer_log.flush()
                 self._wheel.flush()
                 marks = self.marks()
-                timer_log_start, payload_log_start = self._lowest_needed(marks, live_from_ms)
-                self._save(complete_to_offset, marks, timer_log_start, payload_log_start, extra, clean=True)
+                needed = Marks(*map(min, self._needed, marks))
+                self._save(complete_to_offset, marks, needed, extra, clean=True)
         finally:
             self._wheel.close()
             self._timer_log.close()
             self._payload_log.close()
 
-    def _lowest_needed(self, marks: Marks, live_from_ms: int) -> tuple[int, int]:
-        lowest = self._wheel.check_phy_pos(max(0, live_from_ms), -1)
-        if lowest is None or lowest >= marks.timer_log_end:
-            return marks.timer_log_end, marks.payload_log_end
-        lowest = max(lowest, self._timer_log.start_position)
-        return lowest, int(self._timer_log.read(lowest)["offset_py"][0])
-
     def _save(
         self,
         complete_to_offset: int,
         marks: Marks,
-        timer_log_start: int,
-        payload_log_start: int,
+        needed: Marks,
         extra: dict[str, Any],
         *,
         clean: bool,
@@ -330,10 +329,10 @@ class TimerStore:
             self._directory / CHECKPOINT,
             Checkpoint(
                 complete_to_offset=complete_to_offset,
-                timer_log_end=marks.timer_log_end,
-                timer_log_start=timer_log_start,
-                payload_log_end=marks.payload_log_end,
-                payload_log_start=payload_log_start,
+                timer_log_end=marks.timer_log,
+                timer_log_start=needed.timer_log,
+                payload_log_end=marks.payload_log,
+                payload_log_start=needed.payload_log,
                 cluster_id=owner.cluster_id,
                 topic_id=owner.topic_id,
                 group_id=owner.group_id,

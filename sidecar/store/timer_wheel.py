@@ -247,6 +247,16 @@ class TimerWheel:
         live = times_ms[(self._slots["last_pos"] >= 0) & (times_ms >= self.slot_time_ms(time_ms)) & (times_ms > 0)]
         return int(live.min()) if len(live) else None
 
+    def lowest_position(self, time_ms: int) -> int | None:
+        """The lowest first_pos of all slots from that of `time_ms` on, however far ahead; None where all are empty.
+
+        Looks at every slot, as `first_occupied` does.
+        """
+        times_ms = self._slots["time_ms"]
+        live = (self._slots["last_pos"] >= 0) & (times_ms >= self.slot_time_ms(time_ms)) & (times_ms > 0)
+        positions = self._slots["first_pos"][live]
+        return int(positions.min()) if len(positions) else None
+
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Records in each stretch of `bucket_ms` from `from_ms` on, by when their slot begins; shape (buckets,).
 
