@@ -32,6 +32,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def act_at(self, timestamp_ms: int, due_ms: int) -> tuple[int, bool]:
         """When a record is acted on, and whether that act is a roll."""
+        if due_ms - timestamp_ms < self.precision_ms:
+            return due_ms, False
         ahead = (due_ms - timestamp_ms) // self.precision_ms
         window = self.roll_window_ms // self.precision_ms
         if ahead < window:
@@ -47,6 +49,9 @@ class Plans(msgspec.Struct, frozen=True, array_like=True):
 
     def of(self, offset: int) -> Plan:
         """The plan that holds at an offset; before the first, the first."""
+        last_offset, last = self.since[-1]
+        if offset >= last_offset:
+            return last
         chosen = self.since[0][1]
         for first_offset, plan in self.since:
             if first_offset > offset:

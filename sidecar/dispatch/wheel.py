@@ -171,13 +171,16 @@ class WheelPartition:
                 offset: int = message.offset()  # type: ignore[assignment]
                 if offset < self.position:
                     continue
+                plan = self._plans.of(offset)
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                     timestamp_ms = message.timestamp()[1]
-                    request = self._parser.parse(headers, offset, timestamp_ms, self._plans.of(offset))
+                    request = self._parser.parse(headers, offset, timestamp_ms, plan)
                 except UnicodeDecodeError:
                     headers, request = [], _UNREADABLE
-                if isinstance(request, Cancel | Replace):
+                if isinstance(request, Schedule) and not cancels:
+                    self._schedule(request, plan, message, offset, timestamp_ms, now_ms)
+                elif isinstance(request, Cancel | Replace):
                     self._store_staged()
                     cancels.append(Pending(offset, request, message.key(), message.value()))
                 else:
@@ -185,7 +188,7 @@ class WheelPartition:
                         self._apply_cancels(cancels, now_ms)
                         cancels = []
                     if isinstance(request, Schedule):
-                        self._schedule(request, message, offset, timestamp_ms, now_ms)
+                        self._schedule(request, plan, message, offset, timestamp_ms, now_ms)
                     elif offset >= self._replay_until:
                         self._late.append(
                             (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
@@ -203,10 +206,12 @@ class WheelPartition:
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
 
-    def _schedule(self, schedule: Schedule, message: Message, offset: int, timestamp_ms: int, now_ms: int) -> None:
+    def _schedule(
+        self, schedule: Schedule, plan: Plan, message: Message, offset: int, timestamp_ms: int, now_ms: int
+    ) -> None:
         """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
         replayed = offset < self._replay_until
-        act_ms, rolls = self._plans.of(offset).act_at(timestamp_ms, schedule.due_ms)
+        act_ms, rolls = plan.act_at(timestamp_ms, schedule.due_ms)
         if schedule.roll_times:
             hit = self._cancels.copy_read(schedule, act_ms, offset)
             if hit is not None:
@@ -414,9 +419,7 @@ class WheelPartition:
             self._spill(watermark)
         # 3. Everything else that arrived already due.
         late, self._late = self._late, []
-        for record in late:
-            if not isinstance(record[0], Rejection):
-                watermark = max(watermark, (record[5], record[6]))
+        watermark = max(watermark, _last_key(late))
         records = sorted(late + stored, key=_by_time) if stored else late
         for record in records:
             if record[0] == self.topic:
@@ -571,6 +574,13 @@ class WheelPartition:
             return self._committed
         (payload,) = self._store.read(np.array(found[:1]), np.array(found[1:], np.int32))
         return min(decode_record(payload)[6], self._committed)
+
+
+def _last_key(records: list[Outgoing]) -> tuple[int, int]:
+    """The highest (time, offset) of records that arrived already due; rejected ones have none."""
+    kept = [record for record in records if not isinstance(record[0], Rejection)]
+    last_ms = max(map(_by_time, kept), default=-1)
+    return last_ms, max((record[6] for record in kept if record[5] == last_ms), default=-1)
 
 
 def _missed(pending: Pending, now_ms: int) -> str:

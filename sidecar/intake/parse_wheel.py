@@ -185,7 +185,11 @@ class WheelParser:
 
 
 def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and _WHOLE_NUMBER.fullmatch(value) else None
+    if value is None:
+        return None
+    if value.isdigit() and len(value) <= 18:  # nearly always
+        return int(value)
+    return int(value) if _WHOLE_NUMBER.fullmatch(value) else None
 
 
 def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:
