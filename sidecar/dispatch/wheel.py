@@ -41,6 +41,8 @@ from sidecar.store.recovery import Owner
 from sidecar.store.timer_store import Loaded, Marks, open_store
 
 CHECKPOINT_EVERY_MS = 1_000
+TRY_AGAIN_MS = 1_000
+"""How long intake pauses before it tries a full disk again."""
 OLDEST_EVERY_MS = 10_000
 JOINED_MAX = 50_000
 """Records for loaded slots that are kept at hand; beyond it the partition is paused until some are sent."""
@@ -105,6 +107,7 @@ class WheelPartition:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self._blocked_ms = 0
         self.blocked = ""
         """Why intake cannot go on (a full disk); empty while it can."""
         self._parser = parser
@@ -198,7 +201,7 @@ class WheelPartition:
             if cancels:
                 self._apply_cancels(cancels, now_ms)
         except (OSError, SlotConflict) as error:
-            self._block(error, cancels)
+            self._block(error, cancels, now_ms)
         self._expire_cancels(now_ms)
 
     def reached_end(self, offset: int) -> None:
@@ -283,7 +286,7 @@ class WheelPartition:
             one = staged[number]
             self._ready.join(Joined((one.act_ms, one.record[6]), one.record, stored.where(np.array([number]))))
 
-    def _block(self, error: OSError | SlotConflict, cancels: list[Pending]) -> None:
+    def _block(self, error: OSError | SlotConflict, cancels: list[Pending], now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
         firsts = [one.record[6] for one in self._staged] + [pending.offset for pending in cancels]
         self._staged = []
@@ -291,6 +294,7 @@ class WheelPartition:
             self.position = min(firsts)
             self._late = [record for record in self._late if record[6] < self.position]
         self.blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
+        self._blocked_ms = now_ms
         log.error(
             "wheel intake paused",
             partition=self.partition,
@@ -531,6 +535,8 @@ class WheelPartition:
 
     def tick(self, now_ms: int) -> None:
         """Between transactions: load the next slot ahead of its time, now and then a checkpoint."""
+        if self.blocked and now_ms - self._blocked_ms >= TRY_AGAIN_MS:
+            self.blocked = ""  # has room again, as far as is known: intake tries
         if self.is_recovering:
             return
         self._ready.load(now_ms + self._store.precision_ms, JOINED_MAX)
