@@ -418,8 +418,9 @@ class WheelPartition:
         self._ready.load(now_ms, max_records)
         stored = self._ready.take(now_ms, room, max_bytes) if room else []
         watermark = max(self._watermark, (stored[-1][5], stored[-1][6])) if stored else self._watermark
-        # 2. Where more of them are due, what arrived due behind them is stored: the watermark may not pass those.
-        if self._late and self._is_more_due(now_ms):
+        # 2. Where more of them are due, what arrived due behind them is stored: the watermark may not pass those. They
+        #    are due by the time of what arrived also where nothing is to be sent by now (`now_ms` in the past).
+        if self._late and self._is_more_due(max(now_ms, self._latest_late_ms())):
             self._spill(watermark)
         # 3. Everything else that arrived already due.
         late, self._late = self._late, []
@@ -478,6 +479,9 @@ class WheelPartition:
     def _is_more_due(self, now_ms: int) -> bool:
         next_ms, slot_ms = self._ready.next_ms, self._next_slot_ms()
         return (next_ms is not None and next_ms <= now_ms) or (slot_ms is not None and slot_ms <= now_ms)
+
+    def _latest_late_ms(self) -> int:
+        return max((record[5] for record in self._late if not isinstance(record[0], Rejection)), default=0)
 
     def _spill(self, watermark: tuple[int, int]) -> None:
         kept = []
