@@ -34,6 +34,11 @@ def test_evenly_spread_records_arrive_once_and_within_100_ms(
 ) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     sidecar.start()
+    # A broker that has just started runs its first transactions in an interpreter: they are not what is measured.
+    warm_up = kafka.create_topic(f"{prefix}warm-up", 3)
+    for _ in range(3):
+        kafka.produce(scheduled(prefix, warm_up, 300))
+    kafka.read([warm_up], 900)
     producer = kafka.producer()
     began = time.monotonic()
     for number, (topic, key, value, headers) in enumerate(scheduled(prefix, destination, 6_000)):
