@@ -81,9 +81,12 @@ class Cancels:
             if hits:
                 hit = min(hits, key=lambda pending: pending.offset)
                 self._tombstones.append(Tombstone(hit.offset, act_ms, offset))
-        if schedule.uniq_key in self._on_their_way:
-            self.not_rolled(schedule.uniq_key)
         return hit
+
+    def copy_taken_in(self, uniq_key: bytes) -> None:
+        """A copy that was read is stored, or needs no storing: it is not on its way any more."""
+        if uniq_key in self._on_their_way:
+            self.not_rolled(uniq_key)
 
     def expire(self, position: int) -> Iterator[Pending]:
         """Those that no copy can come for any more."""

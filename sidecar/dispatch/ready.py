@@ -70,6 +70,8 @@ class Ready:
             self.loaded_until_ms = self._store.slot_time_ms(until_ms) if first_ms is None else first_ms
         while self.waiting < enough:
             slot_ms = self._store.next_slot_ms(self.loaded_until_ms)
+            if slot_ms is None and until_ms - self.loaded_until_ms >= self._store.lap_ms:
+                slot_ms = self._store.first_slot_ms(self.loaded_until_ms)  # farther off than one lap is looked through
             if slot_ms is None or slot_ms > until_ms:
                 # Up to here all slots are empty: what still comes for them joins.
                 self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(until_ms))
@@ -163,6 +165,17 @@ class Ready:
             slot.loaded = loaded.where(kept)
         self._slots = [slot for slot in self._slots if len(slot)]
         return Loaded.joined([_NONE, *removed])
+
+    def snapshot(self) -> tuple[list[tuple[Slot, Loaded]], list[Joined]]:
+        """What `restore` undoes a `drop` with."""
+        return [(slot, slot.loaded) for slot in self._slots], self._joined[:]
+
+    def restore(self, snapshot: tuple[list[tuple[Slot, Loaded]], list[Joined]]) -> None:
+        """As it was at the `snapshot`."""
+        slots, self._joined = snapshot
+        for slot, loaded in slots:
+            slot.loaded = loaded
+        self._slots = [slot for slot, _ in slots]
 
     def pending(self) -> Loaded:
         """What is at hand and not taken."""

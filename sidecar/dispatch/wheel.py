@@ -137,12 +137,18 @@ class WheelPartition:
         self._oldest_pending = progress.lowest_needed
         self._late: list[Outgoing] = []
         self._staged: list[Staged] = []
-        self._outcomes: Counter[str] = Counter()
+        self._copies_read: list[tuple[int, bytes]] = []
+        """Offset and id of the roll copies in the batch that is being taken in."""
+        self._has_hit: set[int] = set()
+        """Offsets of the cancels in force that have taken something out."""
+        self._outcomes: dict[int, str] = {}
+        """By the cancel's offset; told once that is below the committed one."""
         self._taken_late: list[Outgoing] = []
         self._taken: list[Outgoing] = []
         self._taken_watermark = self._watermark
         self._taken_position = self.position
         self._taken_marks: Marks = self._store.marks()
+        self._committed_marks = self._taken_marks
         self._checkpointed_ms = now_ms
         self._is_checkpointed = True
         self._oldest_ms = now_ms
@@ -167,6 +173,8 @@ class WheelPartition:
 
         Where the disk is full, ``blocked`` says so, and ``position`` stays at the first record that is not taken in.
         """
+        if self.blocked:  # what follows the first record that is not taken in is read again with it
+            return
         now_ms = max(now_ms, self._watermark[0])
         cancels: list[Pending] = []
         try:
@@ -202,10 +210,16 @@ class WheelPartition:
                 self._apply_cancels(cancels, now_ms)
         except (OSError, SlotConflict) as error:
             self._block(error, cancels, now_ms)
+        for offset, uniq_key in self._copies_read:
+            if offset < self.position:  # else it is read again, and what takes it out has to stay in force
+                self._cancels.copy_taken_in(uniq_key)
+        self._copies_read.clear()
         self._expire_cancels(now_ms)
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
+        if self.blocked:  # there is: from the first record that is not taken in
+            return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
 
@@ -216,6 +230,7 @@ class WheelPartition:
         replayed = offset < self._replay_until
         act_ms, rolls = plan.act_at(timestamp_ms, schedule.due_ms)
         if schedule.roll_times:
+            self._copies_read.append((offset, schedule.uniq_key))
             hit = self._cancels.copy_read(schedule, act_ms, offset)
             if hit is not None:
                 if not replayed:
@@ -293,6 +308,7 @@ class WheelPartition:
         if firsts:
             self.position = min(firsts)
             self._late = [record for record in self._late if record[6] < self.position]
+        self._outcomes = {offset: outcome for offset, outcome in self._outcomes.items() if offset < self.position}
         self.blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         self._blocked_ms = now_ms
         log.error(
@@ -322,6 +338,27 @@ class WheelPartition:
                             return True
             return False
 
+        late, loaded = self._late, self._ready.snapshot()
+        try:
+            self._take_out(cancels, hits, matches)
+        except OSError:
+            # Nothing is taken out: the cancels are read again once there is room, and have to find it then.
+            self._late = late
+            self._ready.restore(loaded)
+            raise
+        # 4. Outcomes; where a roll copy may still come, the cancel stays in force.
+        for pending in cancels:
+            kept = self._cancels.keep(pending, self.position)
+            if pending.offset < self._replay_until:
+                continue
+            if pending.offset in hits:
+                self._decided("cancelled", pending)
+            elif not kept:
+                self._decided(_missed(pending, now_ms), pending)
+            if not kept:
+                self._has_hit.discard(pending.offset)
+
+    def _take_out(self, cancels: list[Pending], hits: dict[int, int], matches: Callable[[Outgoing], bool]) -> None:
         # 1. What waits for the next transaction, then what is loaded: both are in memory.
         self._late = [record for record in self._late if isinstance(record[0], Rejection) or not matches(record)]
         id_hashes = hash_ids([pending.uniq_key for pending in cancels])
@@ -336,23 +373,18 @@ class WheelPartition:
                 removed.append(self._matching(found, matches))
         missed = [pending for pending in cancels if pending.offset not in hits]
         if missed:
-            found = self._store.find(hash_ids([pending.uniq_key for pending in missed]), self._ready.loaded_until_ms)
+            found = self._store.find(
+                hash_ids([pending.uniq_key for pending in missed]), max(self._ready.loaded_until_ms, self._watermark[0])
+            )
             removed.append(self._matching(found, matches))
-        for loaded in removed:
-            self._store.delete(loaded)
-        # 3. Outcomes; where a roll copy may still come, the cancel stays in force.
-        for pending in cancels:
-            kept = self._cancels.keep(pending, self.position)
-            if pending.offset < self._replay_until:
-                continue
-            if pending.offset in hits:
-                self._decided("cancelled", pending)
-            elif not kept:
-                self._decided(_missed(pending, now_ms), pending)
+        # 3. All of them in one write: all or none.
+        self._store.delete(Loaded.joined(removed))
 
     def _matching(self, found: Loaded, matches: Callable[[Outgoing], bool]) -> Loaded:
-        payloads = self._store.read(found.payload_pos, found.payload_size)
-        return found.where(np.array([matches(decode_record(payload)) for payload in payloads], np.bool_))
+        """Those that match and are pending: before the first slot is loaded, the store also tells of what is done."""
+        records = map(decode_record, self._store.read(found.payload_pos, found.payload_size))
+        kept = [(record[5], record[6]) > self._watermark and matches(record) for record in records]
+        return found.where(np.array(kept, np.bool_))
 
     def _real_topic(self, record: Outgoing) -> str:
         """Where a record goes in the end, also where its next step is a roll."""
@@ -361,12 +393,19 @@ class WheelPartition:
         return next((value.decode() for name, value in record[4] if name == _REAL_TOPIC and value), "")
 
     def _decided(self, outcome: str, pending: Pending) -> None:
-        """A cancel's outcome is known; a replacement's message goes out with it, as an ordinary wheel record."""
+        """A cancel's outcome is known; a replacement's message goes out with it, as an ordinary wheel record.
+
+        Known once: one that has hit and stays in force may hit again, where ids are reused, and ends in force.
+        """
+        if pending.offset in self._has_hit:
+            return
+        if outcome == "cancelled":
+            self._has_hit.add(pending.offset)
         if isinstance(pending.request, Replace):
             outcome = "cancelled" if outcome == "cancelled" else "too_late"
             if outcome == "cancelled":
                 self._late.append(self._replacement(pending, pending.request.schedule))
-        self._outcomes[outcome] += 1
+        self._outcomes[pending.offset] = outcome
 
     def _replacement(self, pending: Pending, schedule: Schedule) -> Outgoing:
         headers = self._wheel_headers(schedule)
@@ -377,6 +416,7 @@ class WheelPartition:
         for pending in self._cancels.expire(self.position):
             if pending.offset >= self._replay_until:
                 self._decided(_missed(pending, now_ms), pending)
+            self._has_hit.discard(pending.offset)
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -449,10 +489,13 @@ class WheelPartition:
     def confirm(self) -> None:
         self._ready.confirm()
         self._watermark, self._committed = self._taken_watermark, self._taken_position
+        self._committed_marks = self._taken_marks
         self._store.advance(self._watermark[0])
-        for outcome, count in self._outcomes.items():
+        final = {offset: outcome for offset, outcome in self._outcomes.items() if offset < self._committed}
+        for outcome, count in Counter(final.values()).items():
             self._count_cancel(outcome, count)
-        self._outcomes.clear()
+        for offset in final:
+            del self._outcomes[offset]
         self._is_checkpointed = False
         self._taken_late, self._taken = [], []
 
@@ -565,7 +608,7 @@ class WheelPartition:
         if self._cancels.is_any_in_force:
             return
         try:
-            self._store.checkpoint(self._committed, self._taken_marks, self._extra())
+            self._store.checkpoint(self._committed, self._committed_marks, self._extra())
         except OSError as error:
             log.warning("checkpoint failed, the one before stays", partition=self.partition, reason=str(error))
         else:

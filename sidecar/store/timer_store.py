@@ -93,6 +93,7 @@ class TimerStore:
         self._wheel = wheel
         self._payload_log = payload_log
         self._owner = owner
+        self._is_broken = False
         self._needed = Marks(timer_log.start_position, payload_log.start_position)
         """What lies before is behind the watermark, as far as `oldest` has found."""
 
@@ -157,6 +158,11 @@ class TimerStore:
     def precision_ms(self) -> int:
         return self._wheel.precision_ms
 
+    @property
+    def lap_ms(self) -> int:
+        """Time that the wheel spans."""
+        return self._wheel.lap_ms
+
     def slot_time_ms(self, time_ms: int) -> int:
         """When the slot of a time begins."""
         return self._wheel.slot_time_ms(time_ms)
@@ -171,13 +177,21 @@ class TimerStore:
 
     def load(self, slot_ms: int) -> Loaded:
         """What is pending in a slot, sorted. Raises CorruptFile, OSError."""
-        _, records = self._timer_log.slot_records(self._wheel.slot(slot_ms), self._wheel.precision_ms)
+        try:
+            _, records = self._timer_log.slot_records(self._wheel.slot(slot_ms), self._wheel.precision_ms)
+        except StoreError:
+            self._distrust()
+            raise
         loaded = Loaded.of(_pending(records))
         return loaded.where(np.argsort(loaded.act_ms, kind="stable"))
 
     def read(self, payload_pos: Int64Array, payload_size: np.ndarray[tuple[int], np.dtype[np.int32]]) -> list[bytes]:
         """Payloads. Raises CorruptFile, OSError."""
-        return self._payload_log.read_many(payload_pos, payload_size)
+        try:
+            return self._payload_log.read_many(payload_pos, payload_size)
+        except StoreError:
+            self._distrust()
+            raise
 
     def advance(self, live_from_ms: int) -> None:
         """Slots before this time are empty or sent; their places may be used again."""
@@ -315,6 +329,11 @@ class TimerStore:
             self._timer_log.close()
             self._payload_log.close()
 
+    def _distrust(self) -> None:
+        """A file does not hold what was written to it: without a checkpoint, the next start rebuilds from Kafka."""
+        self._is_broken = True
+        self._fs.unlink(self._directory / CHECKPOINT)
+
     def _save(
         self,
         complete_to_offset: int,
@@ -324,6 +343,8 @@ class TimerStore:
         *,
         clean: bool,
     ) -> None:
+        if self._is_broken:
+            return
         owner = self._owner
         checkpoints.save(
             self._directory / CHECKPOINT,
