@@ -4,8 +4,6 @@ Parsing looks at the record alone, never at the clock, at metadata or at a setti
 the same answer. Change the rules here only together with `PARSER_VERSION`: progress is committed with it.
 """
 
-from typing import NamedTuple
-
 from connectors.contract import (
     CONTROL_HEADERS,
     GENERATED_HEADERS,
@@ -31,16 +29,9 @@ _NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, *_CANCELS}
 """Names that parsing looks at; all but UNIQ_KEY are taken off the record."""
 
 
-class Parsed(NamedTuple):
-    """A scheduled record's headers, told apart."""
-
-    topic: str
-    partition: int
-    """The destination's, or BY_KEY."""
-    carried: Headers
-    """What the delivered record keeps, in order; a list of its own, to be added to."""
-    uniq_key: bytes | None
-    """The record's own id; None where it has none."""
+Parsed = tuple[str, int, Headers, bytes | None]
+"""Destination topic; its partition, or BY_KEY; the headers that the delivered record keeps, in order, a list of its own
+to be added to; the record's id, None where it has none. A plain tuple: one is made for every record."""
 
 
 class Parser:
@@ -50,8 +41,8 @@ class Parser:
         self._names = names
         self._topics: dict[bytes | None, str] = {}
 
-    def parse(self, headers: Headers) -> tuple[str, int, Headers, bytes | None] | Rejection:
-        """The parts of `Parsed` as a plain tuple (made for every record), or why the record is rejected.
+    def parse(self, headers: Headers) -> Parsed | Rejection:
+        """Where the record goes and what it carries, or why it is rejected.
 
         Of an instruction that comes twice the last one counts; of a repeated ``UNIQ_KEY`` the last one stays.
         """
