@@ -46,8 +46,8 @@ format: $(VENV)/dev ## Put the code into the shape that check wants
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/dev ## Figures beside their floors, in one run
-	@$(BIN)/python -m benchmarks
+bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 	@$(BIN)/pip install --quiet uv

@@ -1,85 +1,112 @@
-"""``python -m benchmarks``: every figure beside its floor, several runs in turn, medians and spread.
+"""Every figure beside its floor: product and floor in turn, several times, on a Kafka of its own on this machine.
 
-Rates are by the destination's timestamps, first to last record; CPU is that of the process under test, user and system.
-Run it on an idle machine: the ratio stands when both slow down together, but a busy machine widens the spread.
+Run it on an idle machine. A ratio stands when both slow down together, but a busy machine widens the spread, and a
+lateness does not scale at all.
 """
 
 import argparse
 import json
-import platform
-import statistics
+import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
-from benchmarks.rows import ROWS, Row
-from benchmarks.workload import BATCH, VALUE_BYTES, Cluster, Run
+from benchmarks import machine, report
+from benchmarks.figures import Result, Row
+from benchmarks.generator import HEAD
+from benchmarks.rows import ROWS
+from benchmarks.workload import Cluster, Load
 from connectors.embedded import EmbeddedKafka
 
-Results = list[tuple[str, Row, list[tuple[Run, Run]]]]
+OUT = Path(__file__).parent / "out"
+BYTES_AT_MOST = 500_000_000
+"""Of values in one run, where ``--records`` says nothing."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--runs", type=int, default=5, help="pairs of runs per row")
-    parser.add_argument("--records", type=int, default=300_000, help="records per run")
-    parser.add_argument("--only", choices=list(ROWS), action="append", help="measure this row; repeat for more")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    arguments = parser.parse_args()
-    console = Console()
-    results: Results = []
-    chosen = {name: row for name, row in ROWS.items() if not arguments.only or name in arguments.only}
-    with EmbeddedKafka(heap="1g") as broker, Progress(console=Console(stderr=True), transient=True) as progress:
+    arguments = _arguments()
+    console = _console()
+    load = _load(arguments)
+    described = machine.describe()
+    results: dict[str, Result] = {}
+    failed = False
+    properties = {"log.segment.delete.delay.ms": "1000"}
+    with EmbeddedKafka(heap="1g", server_properties=properties) as broker:
         cluster = Cluster(broker.bootstrap_servers)
-        for name, row in chosen.items():
-            task = progress.add_task(name, total=2 * arguments.runs + 2)
-            pairs = []
-            for number in range(arguments.runs + 1):
-                floor_run = row.floor(cluster, arguments.records)
-                progress.advance(task)
-                product_run = row.product(cluster, arguments.records)
-                progress.advance(task)
-                if number:  # the first pair warms up the broker's JVM
-                    pairs.append((product_run, floor_run))
-            results.append((name, row, pairs))
-    _print(console, results, arguments.records)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(_as_json(results), indent=2) + "\n")
+        for name in arguments.only or ROWS:
+            try:
+                results[name] = _measure(cluster, ROWS[name], load, arguments.runs)
+            except RuntimeError as error:  # the other rows stand
+                failed = True
+                console.print(f"[red]{ROWS[name].name}:[/] {escape(str(error))}")
+    console.print(report.table(results, load, described))
+    if machine.is_busy(described):
+        console.print("[yellow]The machine was busy with something else when this began: take no figure from it.[/]")
+    out: Path = arguments.out or OUT / f"{time.strftime('%Y-%m-%dT%H-%M-%S')}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report.as_json(results, load, described), indent=2, ensure_ascii=False) + "\n")
+    console.print(f"every run: {out}")
+    sys.exit(failed)
 
 
-def _print(console: Console, results: Results, records: int) -> None:
-    console.print(
-        f"{platform.machine()}, Python {platform.python_version()}; {records:,} records of {VALUE_BYTES} bytes, "
-        f"transactions of {BATCH:,}"
+def _console() -> Console:
+    """Wide enough for every column where the output is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
+def _measure(cluster: Cluster, row: Row, load: Load, runs: int | None) -> Result:
+    """Raises RuntimeError for a run that does not get through, or in which a record came early, twice or never."""
+    warm_ups = 0 if row.is_long else 1  # a broker that has just started runs in its JVM's interpreter
+    count = runs or (1 if row.is_long else 5)
+    pairs = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for number in progress.track(range(warm_ups + count), description=row.name):
+            pair = row.measure(cluster, load)
+            if number >= warm_ups:
+                pairs.append(pair)
+    return Result(row, pairs)
+
+
+def _load(arguments: argparse.Namespace) -> Load:
+    records = arguments.records or min(300_000, BYTES_AT_MOST // arguments.value_bytes)
+    pending = arguments.pending or (10_000_000 if arguments.only == ["pending"] else 1_000_000)
+    return Load(records, arguments.value_bytes, arguments.seconds, pending)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", choices=list(ROWS), action="append", help="measure this row; repeat for more")
+    parser.add_argument("--runs", type=_positive, help="pairs of runs a row (default 5, of pending 1)")
+    parser.add_argument("--records", type=_positive, help="records of a run that measures a rate (default 300,000)")
+    parser.add_argument("--value-bytes", type=_value_bytes, default=200, help="size of their values (default 200)")
+    parser.add_argument("--seconds", type=_seconds, default=20, help="how long a steady rate is kept up (default 20)")
+    parser.add_argument(
+        "--pending", type=_positive, help="records that wait (default 1,000,000; with --only pending ten times that)"
     )
-    for name, row, pairs in results:
-        floors = [floor.per_second for _, floor in pairs]
-        cpu_us = [statistics.median(run.cpu_us for run in runs) for runs in zip(*pairs, strict=True)]
-        table = Table("", "median", "lowest", "highest", title=f"{name}, goal {row.goal:.2f}", title_justify="left")
-        table.add_row("timewheel, records/s", *_spread([product.per_second for product, _ in pairs], ",.0f"))
-        table.add_row(f"{row.floor_name}, records/s", *_spread(floors, ",.0f"))
-        table.add_row("ratio", *_spread([product.per_second / floor.per_second for product, floor in pairs], ".2f"))
-        table.add_row("CPU µs a record, timewheel / floor", f"{cpu_us[0]:.1f} / {cpu_us[1]:.1f}")
-        console.print(table)
-        if statistics.median(floors) < row.expected_floor:
-            console.print(f"[yellow]{name}: the floor is below {row.expected_floor:,}/s: a busy machine?[/]")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (default benchmarks/out/TIME.json)")
+    return parser.parse_args()
 
 
-def _spread(values: list[float], form: str) -> tuple[str, str, str]:
-    return f"{statistics.median(values):{form}}", f"{min(values):{form}}", f"{max(values):{form}}"
+def _positive(text: str) -> int:
+    return _at_least(1, int(text.replace(",", "").replace("_", "")))
 
 
-def _as_json(results: Results) -> dict[str, object]:
-    return {
-        name: {
-            "floor": row.floor_name,
-            "goal": row.goal,
-            "runs": [{"timewheel": product._asdict(), "floor": floor._asdict()} for product, floor in pairs],
-        }
-        for name, row, pairs in results
-    }
+def _value_bytes(text: str) -> int:
+    return _at_least(HEAD.size, int(text))
+
+
+def _seconds(text: str) -> int:
+    return _at_least(8, int(text))  # the first and last 3 are no steady rate
+
+
+def _at_least(least: int, number: int) -> int:
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+    return number
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What is measured: the same records for the product and for the floor under it."""
+"""What is measured: the same topics and records for the product and for the floor under it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,43 +11,77 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-VALUE_BYTES = 200
-KEYS = 100
+KEYS = [b"k%d" % number for number in range(100)]
 BATCH = 5_000
+"""Most records in one transaction, the sidecar's default."""
+BATCH_BYTES = 16 * 2**20
+"""Most bytes of values in one transaction, the sidecar's default."""
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+Headers = list[tuple[str, str | bytes | None]]
+HeadersOf = Callable[[int], Headers]
+
+
+class Load(NamedTuple):
+    """How much of it, as the command line says."""
+
+    records: int
+    value_bytes: int
+    seconds: float
+    """How long a steady rate is kept up."""
+    pending: int
+    """Records that wait on the wheel."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The broker under test and a way to make topics."""
+    """The broker that product and floor share."""
 
     bootstrap_servers: str
 
-    def create(self, *names: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        topics = [NewTopic(name, partitions, 1, config=dict(config or {})) for name in names]
-        for future in admin.create_topics(topics).values():
-            future.result(30)
+    @contextmanager
+    def room(self) -> Iterator[str]:
+        """A prefix for topics; all that begin with it are deleted at the end, so that runs do not fill the disk."""
+        prefix = f"bench{time.time_ns()}."
+        try:
+            yield prefix
+        finally:
+            admin = self._admin()
+            names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
+            for future in admin.delete_topics(names).values() if names else ():
+                future.result(30)
 
-    def fill(self, topic: str, count: int, headers_of: Callable[[int], Sequence[tuple[str, bytes]]]) -> None:
-        """Write ``count`` records of VALUE_BYTES to partition 0 as fast as it goes."""
+    def create(self, name: str, *, partitions: int = 1, config: Mapping[str, str] = LOG_APPEND_TIME) -> str:
+        """A topic; its name."""
+        admin = self._admin()
+        admin.create_topics([NewTopic(name, partitions, 1, config=dict(config))])[name].result(30)
+        return name
+
+    def fill(self, topic: str, count: int, value_bytes: int, headers_of: HeadersOf) -> None:
+        """Write records to partition 0 as fast as it goes; nothing here is measured."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "linger.ms": 5,
                 "batch.size": 1_000_000,
                 "batch.num.messages": 100_000,
-                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.messages": 500_000,
+                "queue.buffering.max.kbytes": 262_144,
+                "delivery.report.only.error": True,
             }
         )
-        value = b"x" * VALUE_BYTES
+        value = b"x" * value_bytes
         for number in range(count):
-            producer.produce(topic, value, b"k%d" % (number % KEYS), 0, headers=list(headers_of(number)))
-            if number % 10_000 == 0:
-                producer.poll(0)
-        assert producer.flush(120) == 0
+            try:
+                producer.produce(topic, value, KEYS[number % 100], 0, headers=headers_of(number))
+            except BufferError:  # the broker sets the pace
+                producer.flush(120)
+                producer.produce(topic, value, KEYS[number % 100], 0, headers=headers_of(number))
+        if left := producer.flush(120):
+            raise RuntimeError(f"{left} records could not be written to {topic}")
 
-    def rate(self, topic: str, count: int, timeout_s: float = 120.0) -> float:
-        """Records per second by the destination's own timestamps, first to last, for a ``read_committed`` reader."""
+    def reader(self, topic: str, partitions: int = 1) -> Consumer:
+        """A ``read_committed`` consumer at the beginning of a topic."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -56,24 +91,28 @@ class Cluster:
                 "isolation.level": "read_committed",
             }
         )
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        return consumer
+
+    def rate(self, topic: str, count: int, timeout_s: float = 120.0) -> float:
+        """Records per second, from the first append to the last, of those that a ``read_committed`` reader sees.
+
+        What was appended together with the first record is not counted: it was made before the clock began.
+        """
+        consumer = self.reader(topic)
+        stamps: list[Sequence[int]] = []
         seen = 0
-        first_ms, last_ms = 2**62, 0
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while seen < count:
-            assert time.monotonic() < deadline, f"{seen} of {count} records in {topic}"
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{seen} of {count} records in {topic}")
             messages = [message for message in consumer.consume(10_000, 0.5) if message.error() is None]
-            if messages:
-                stamps = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
-                first_ms, last_ms = min(first_ms, int(stamps.min())), max(last_ms, int(stamps.max()))
-                seen += len(messages)
+            stamps.append([message.timestamp()[1] for message in messages])
+            seen += len(messages)
         consumer.close()
-        return seen / max(1, last_ms - first_ms) * 1_000
+        appended_ms = np.concatenate([np.asarray(batch, np.int64) for batch in stamps])
+        first_ms, last_ms = int(appended_ms.min()), int(appended_ms.max())
+        return int((appended_ms > first_ms).sum()) / max(1, last_ms - first_ms) * 1_000
 
-
-class Run(NamedTuple):
-    """One measured run."""
-
-    per_second: float
-    cpu_us: float
-    """CPU time of the measured process, per record."""
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})  # not every client's end

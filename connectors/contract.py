@@ -8,6 +8,9 @@ Names are RocketMQ's. Kafka forbids ``%`` in topic names, so each of RocketMQ's 
     CONSUMER_SEND_MSG_BACK         SCHEDULE_TOPIC_XXXX-sendback  consumers that failed    sidecar, Spark
     %RETRY%<group>                 RETRY-<group>                 sidecar                  the group, Spark
     %DLQ%<group>                   DLQ-<group>                   sidecar                  people, redrive, Spark
+
+Two more belong to redriving dead letters: ``SCHEDULE_TOPIC_XXXX-redriven`` is the ledger of what has been redriven, and
+``DLQ-<group>.parked`` takes what has been redriven too often.
 """
 
 import re
@@ -27,6 +30,12 @@ LOGICAL_DEAD_LETTER_PREFIX = "%DLQ%"
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 MAX_TOPIC_NAME_LENGTH = 249
+
+DEFAULT_MAX_RECONSUME_TIMES = 16
+"""How often a message is retried where its consumer does not say."""
+
+FIRST_RETRY_LEVEL = 3
+"""The delay level of the first retry; each later one is a level further."""
 
 
 class Header(StrEnum):
@@ -56,12 +65,14 @@ class Header(StrEnum):
     RECONSUME_TIME = "RECONSUME_TIME"
     MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
     ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+    REDRIVE_COUNT = "REDRIVE_COUNT"
 
     ERROR_CODE = "ERROR_CODE"
     ERROR_MESSAGE = "ERROR_MESSAGE"
     ERROR_TOPIC = "ERROR_TOPIC"
     ERROR_PARTITION = "ERROR_PARTITION"
     ERROR_OFFSET = "ERROR_OFFSET"
+    ERROR_OMITTED = "ERROR_OMITTED"
 
 
 CONTROL_HEADERS = frozenset(
@@ -95,7 +106,17 @@ GENERATED_HEADERS = frozenset(
 """Written by the sidecar alone; from other writers they are dropped."""
 
 ERROR_HEADERS = frozenset(
-    map(str, (Header.ERROR_CODE, Header.ERROR_MESSAGE, Header.ERROR_TOPIC, Header.ERROR_PARTITION, Header.ERROR_OFFSET))
+    map(
+        str,
+        (
+            Header.ERROR_CODE,
+            Header.ERROR_MESSAGE,
+            Header.ERROR_TOPIC,
+            Header.ERROR_PARTITION,
+            Header.ERROR_OFFSET,
+            Header.ERROR_OMITTED,
+        ),
+    )
 )
 """Why a record became a dead letter, and where it came from."""
 
@@ -112,6 +133,12 @@ class ErrorCode(StrEnum):
     DELAY_TOO_LONG = "DELAY_TOO_LONG"
     MISSING_UNIQ_KEY = "MISSING_UNIQ_KEY"
     NOT_CANCELLABLE = "NOT_CANCELLABLE"
+    MISSING_CONSUMER_GROUP = "MISSING_CONSUMER_GROUP"
+    ILLEGAL_CONSUMER_GROUP = "ILLEGAL_CONSUMER_GROUP"
+    MISSING_RETRY_TOPIC = "MISSING_RETRY_TOPIC"
+    ILLEGAL_RETRY_TOPIC = "ILLEGAL_RETRY_TOPIC"
+    ILLEGAL_RECONSUME_TIMES = "ILLEGAL_RECONSUME_TIMES"
+    TOO_MANY_GROUP_TOPICS = "TOO_MANY_GROUP_TOPICS"
     DESTINATION_NOT_ALLOWED = "DESTINATION_NOT_ALLOWED"
     UNKNOWN_DESTINATION = "UNKNOWN_DESTINATION"
     DESTINATION_REFUSED = "DESTINATION_REFUSED"
@@ -191,11 +218,26 @@ def level_due_ms(timestamp_ms: int, delay_ms: int, first_seen_ms: int, max_clock
     return min(timestamp_ms + delay_ms, first_seen_ms + delay_ms + max_clock_skew_ms)
 
 
+def retry_level(reconsume_times: int, max_reconsume_times: int, delay_level: int, levels: DelayLevels) -> int | None:
+    """The delay level on which a failed message waits for its next attempt; None: it is dead.
+
+    RocketMQ's ``AbstractSendMessageProcessor.consumerSendMsgBack``.
+
+    Args:
+        reconsume_times: how often it has been retried so far.
+        delay_level: the consumer's wish; 0: each retry a level further, below 0: no more attempts.
+    """
+    if delay_level < 0 or reconsume_times >= max_reconsume_times:
+        return None
+    return levels.clamp(delay_level or FIRST_RETRY_LEVEL + reconsume_times)
+
+
 # --- topic names ------------------------------------------------------------------------------------------------------
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PLAIN_GROUP = re.compile(r"[a-zA-Z0-9._-]+")
 _ENCODED_GROUP = "enc--"
+_PARKED = ".parked"
 
 
 def is_legal_topic_name(name: str) -> bool:
@@ -239,9 +281,10 @@ class TopicKind(StrEnum):
 
     LEVEL = "level"
     WHEEL = "wheel"
-    SEND_BACK = "send-back"
+    SEND_BACK = "sendback"
     RETRY = "retry"
     DEAD_LETTER = "dead-letter"
+    REDRIVEN = "redriven"
     OTHER = "other"
 
 
@@ -279,7 +322,7 @@ class TopicNames:
     def _check_told_apart(self) -> None:
         """Raises ValueError when one topic name could be of two kinds."""
         for template, pattern in ((self.retry_template, self._retry), (self.dead_letter_template, self._dead_letter)):
-            if any(pattern.fullmatch(topic) for topic in (self.level(1), self.wheel, self.send_back)):
+            if any(pattern.fullmatch(topic) for topic in (self.level(1), self.wheel, self.send_back, self.redriven)):
                 raise ValueError(f"the topic templates '{template}' and '{self.schedule_template}' make equal names")
         retry, dead_letter = self.retry_template.split("{group}"), self.dead_letter_template.split("{group}")
         heads_overlap = retry[0].startswith(dead_letter[0]) or dead_letter[0].startswith(retry[0])
@@ -300,11 +343,25 @@ class TopicNames:
     def send_back(self) -> str:
         return self.prefix + self.schedule_template.replace("{queue}", "sendback")
 
+    @property
+    def redriven(self) -> str:
+        """The ledger of redriven dead letters; see `connectors.dead_letters`."""
+        return self.prefix + self.schedule_template.replace("{queue}", "redriven")
+
     def retry(self, group: str) -> str:
         return self.prefix + self.retry_template.replace("{group}", encode_group(group))
 
     def dead_letter(self, group: str) -> str:
         return self.prefix + self.dead_letter_template.replace("{group}", encode_group(group))
+
+    @staticmethod
+    def parked_group(group: str) -> str:
+        """The group whose dead letters are those that a group has had redriven too often."""
+        return group + _PARKED
+
+    @staticmethod
+    def is_parked_group(group: str) -> bool:
+        return group.endswith(_PARKED)
 
     def schedule_topics(self, levels: DelayLevels) -> list[str]:
         """Every topic the sidecar reads."""
@@ -317,6 +374,8 @@ class TopicNames:
                 return TopicKind.WHEEL
             if match[1] == "sendback":
                 return TopicKind.SEND_BACK
+            if match[1] == "redriven":
+                return TopicKind.REDRIVEN
             if match[1].isdigit():
                 return TopicKind.LEVEL
         if self._retry.fullmatch(topic):
@@ -324,6 +383,10 @@ class TopicNames:
         if self._dead_letter.fullmatch(topic):
             return TopicKind.DEAD_LETTER
         return TopicKind.OTHER
+
+    def is_group_topic(self, topic: str) -> bool:
+        """Whether it is a retry or dead-letter topic."""
+        return self.kind(topic) in (TopicKind.RETRY, TopicKind.DEAD_LETTER)
 
     def group_of(self, topic: str) -> str | None:
         """The consumer group of a retry or dead-letter topic."""
@@ -360,5 +423,5 @@ class TopicNames:
                 return f"{LOGICAL_RETRY_PREFIX}{self.group_of(topic)}"
             case TopicKind.DEAD_LETTER:
                 return f"{LOGICAL_DEAD_LETTER_PREFIX}{self.group_of(topic)}"
-            case TopicKind.OTHER:
+            case TopicKind.REDRIVEN | TopicKind.OTHER:
                 return topic

@@ -1,80 +1,214 @@
-"""Schedules records: a Kafka producer that writes to the schedule topics and hands out receipts."""
+"""Schedules records: a Kafka producer that writes to the schedule topics and hands out receipts.
+
+producer = ScheduledProducer({"bootstrap.servers": "localhost:9092"})
+receipt = producer.send("orders", "order 17 is unpaid", key="17", delay="15m")
+producer.cancel(receipt)
+"""
 
 import uuid
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.contract import CONTROL_HEADERS, DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.client_options import SCHEDULING, check_protected, for_consumer, for_producer
+from connectors.clients import Clients, KafkaClients
+from connectors.clock import Deadline
+from connectors.contract import DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan
 from connectors.receipt import Receipt
+from connectors.schedule_record import (
+    Carried,
+    HeaderPairs,
+    HeadersArgument,
+    ScheduleError,
+    cancel_headers,
+    carried,
+    check_cancellable,
+    replacement_headers,
+    when,
+)
 
-HeaderPairs = Iterable[tuple[str, bytes | str | None]]
+__all__ = ["HeaderPairs", "OnPlace", "OnReceipt", "ScheduleError", "ScheduledProducer", "check_cancellable"]
 
-_NOT_KEPT = CONTROL_HEADERS | {str(Header.UNIQ_KEY), str(Header.TIMER_REPLACE_UNIQKEY)}
+OnPlace = Callable[[tuple[int, int] | KafkaError], None]
+"""Told the partition and offset of a cancel once Kafka has it, or why Kafka has not taken it."""
 
+SYNC_ATTEMPTS = 3
+"""RocketMQ's 1 + ``retryTimesWhenSendFailed`` (2), of `ScheduledProducer.send`."""
 
-class ScheduleError(ValueError):
-    """The record cannot be scheduled as asked."""
+_REFUSED_BY_PARTITION = frozenset(
+    {
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""A partition's own trouble, told before anything was appended: the record is certainly not there."""
+
+_BY_KEY = -1
+_REMEMBERED_MAX = 10_000
+_ROOM_WAIT_S = 0.1
+_SERVE_S = 0.05
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_REAL_QID = str(Header.REAL_QID)
 
 
 class ScheduledProducer:
     """Schedules records for a time, after a delay, or by delay level; cancels and reschedules them.
 
+    `send`, `cancel` and `reschedule` wait for Kafka; `begin_send` and `begin_cancel` do not, as a batch wants it: their
+    answers come from within `poll` and `flush`. `AsyncScheduledProducer` is the same for asyncio. As a context manager,
+    it waits for everything that was begun.
+
+    >>> from connectors.testing import InMemoryKafka
+    >>> kafka = InMemoryKafka()
+    >>> _ = kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+    >>> producer = ScheduledProducer({}, clients=kafka)
+    >>> receipt = producer.send("orders", "order 17 is unpaid", key="17", delay="15m")
+    >>> (receipt.deliver_ms - kafka.clock.now_ms()) // 60_000
+    15
+    >>> producer.cancel(receipt)
+    (0, 1)
+
     Args:
-        config: librdkafka's; the partitioner is set to Kafka's own (murmur2), so that keys land where a Java producer
-            would put them.
+        config: librdkafka's. The options that receipts and cancels hang on (the partitioner, which is Kafka's own
+            murmur2, idempotence, acks) cannot be changed. What is not set has librdkafka's default, except that no
+            topic is made by accident.
         names: names of the schedule topics, for sidecars with a prefix or templates of their own.
         levels: the sidecar's delay levels.
+        clients: an `InMemoryKafka`, in tests.
+
+    Raises:
+        ProtectedOptionError: one of those options is set otherwise.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], *, names: TopicNames | None = None, levels: DelayLevels | None = None
+        self,
+        config: Mapping[str, Any],
+        *,
+        names: TopicNames | None = None,
+        levels: DelayLevels | None = None,
+        clients: Clients | None = None,
     ) -> None:
+        check_protected(config, SCHEDULING)
         self._config = dict(config)
-        self._producer = Producer({"enable.idempotence": True, **config, "partitioner": "murmur2_random"})
+        self._clients: Clients = clients or KafkaClients()
+        self._producer: Any = self._clients.producer(
+            {
+                "allow.auto.create.topics": False,
+                **for_producer(config),
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+            }
+        )
         self._names = names or TopicNames()
         self._levels = levels
+        self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
+        """By topic, delay, delay_ms and level."""
+        self._destinations: dict[str, tuple[str, tuple[str, bytes]]] = {}
+        self._wheel = self._names.wheel
+        self._id_prefix = uuid.uuid4().hex[:20].encode()
+        self._id_numbers = count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.flush()
+
+    # --- scheduling ---------------------------------------------------------------------------------------------------
 
     def send(
         self,
         topic: str,
         value: bytes | str | None,
         *,
+        key: bytes | str | None = None,
+        headers: HeadersArgument = (),
         deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
         delay_ms: int | None = None,
         level: int | None = None,
-        key: bytes | str | None = None,
-        headers: HeaderPairs = (),
         timeout_s: float = 30.0,
     ) -> Receipt:
         """Schedule one record and wait for Kafka's acknowledgement.
 
+        Errors of sending are mended by librdkafka's idempotent retries, which never schedule twice, for as long as the
+        timeout allows. RocketMQ tries another broker; what stands in for it is another partition of the schedule topic,
+        at most twice, where the record's place is free (no key, no ``REAL_QID``) and the partition's broker has said
+        that it did not take it.
+
         Args:
+            key: decides the partition, here and at the destination, as a Java producer's would.
+            headers: carried to the destination; ``UNIQ_KEY`` among them is the message's id, ``REAL_QID`` the
+                destination's partition.
             deliver_at: a time with a zone.
-            delay_ms: from the moment Kafka takes the record.
+            delay: from the moment Kafka takes the record: a timedelta, or a text such as ``90s`` or ``1h30m``.
+            delay_ms: the same as a number of milliseconds.
             level: the delay level, from 1; clamped to the last. Such a record cannot be cancelled.
-            timeout_s: how long to wait for the acknowledgement.
+            timeout_s: how long to wait for the acknowledgement, attempts included.
 
         Raises:
-            ScheduleError: not exactly one of ``deliver_at``, ``delay_ms`` and ``level``, or one that cannot be used.
+            ScheduleError: not exactly one of ``deliver_at``, ``delay`` and ``level``, or one that cannot be used.
             KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
         """
-        destination = self._destination(topic)
-        carried = [(name, text.encode() if isinstance(text, str) else text) for name, text in headers]
-        ids = [text for name, text in carried if name == Header.UNIQ_KEY and text]
-        if not ids:
-            ids = [uuid.uuid4().hex.encode()]
-            carried.append((str(Header.UNIQ_KEY), ids[0]))
-        carried.append((str(Header.REAL_TOPIC), destination.encode()))
-        if level is not None:
-            if deliver_at is not None or delay_ms is not None:
-                raise ScheduleError("give one of deliver_at, delay and level")
-            return self._send_to_level(destination, value, level, key, carried, ids[-1], timeout_s)
-        when = _when(deliver_at, delay_ms)
-        message = self._produce(self._names.wheel, value, key, None, [*carried, when], timeout_s)
-        return self._receipt(message, ids[-1], destination, when)
+        schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level)
+        deadline = Deadline(self._clients.clock, timeout_s)
+        is_free = key is None and not any(name == _REAL_QID for name, _ in written)
+        partition, refused = _BY_KEY, set[int]()
+        for attempt in range(1, SYNC_ATTEMPTS + 1):
+            self._produce(schedule_topic, value, key, partition, written, pending)
+            self.serve_until_answered(pending, deadline.left_s)
+            error, message = pending.error, pending.message
+            if error is None:
+                break
+            elsewhere = None
+            if is_free and attempt < SYNC_ATTEMPTS and error.code() in _REFUSED_BY_PARTITION:
+                refused.add(_place(message)[0])
+                elsewhere = self._another_partition(schedule_topic, refused, deadline.left_s)
+            if elsewhere is None:
+                raise KafkaException(error)
+            partition, pending.message = elsewhere, None
+        return pending.receipt()
+
+    def begin_send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        on_receipt: OnReceipt | None = None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersArgument = (),
+        deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        delay_ms: int | None = None,
+        level: int | None = None,
+    ) -> PendingReceipt:
+        """Schedule one record, as `send` does, and do not wait; but for room, where the client's queue is full.
+
+        Failures are told (to ``on_receipt``, and by the pending receipt's ``result``), and not retried.
+
+        Raises:
+            ScheduleError: as `send`.
+            KafkaException: the client refuses the record, for its size; ``on_receipt`` is not called then.
+        """
+        schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level, on_receipt)
+        try:
+            self._producer.produce(schedule_topic, value, key, _BY_KEY, pending, headers=written)
+        except BufferError:
+            self._produce(schedule_topic, value, key, _BY_KEY, written, pending)
+        return pending
+
+    # --- changing one's mind ------------------------------------------------------------------------------------------
 
     def cancel(self, receipt: Receipt, *, timeout_s: float = 30.0) -> tuple[int, int]:
         """Take a message back; returns the partition and offset of the cancel once Kafka has it.
@@ -83,21 +217,33 @@ class ScheduledProducer:
 
         Raises:
             ScheduleError: the message stands on a level topic.
+            KafkaException: Kafka refused the cancel, or did not answer in time.
         """
-        _check_cancellable(receipt)
-        headers: list[tuple[str, bytes | None]] = [
-            (str(Header.TIMER_DEL_UNIQKEY), receipt.id.encode()),
-            (str(Header.TIMER_DELIVER_MS), b"%d" % receipt.deliver_ms),
-            (str(Header.REAL_TOPIC), receipt.topic.encode()),
-        ]
-        message = self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, timeout_s)
-        return message.partition() or 0, message.offset() or 0
+        headers = cancel_headers(receipt)
+        pending = self._about(receipt)
+        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, pending)
+        pending.result(timeout_s)
+        return _place(pending.message)
+
+    def begin_cancel(self, receipt: Receipt, on_place: OnPlace) -> None:
+        """Take a message back, as `cancel` does, and do not wait.
+
+        Raises:
+            ScheduleError: the message stands on a level topic.
+        """
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            on_place(_place(message) if error is None else error)
+
+        headers = cancel_headers(receipt)
+        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, on_delivery)
 
     def reschedule(
         self,
         receipt: Receipt,
         *,
         deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
         delay_ms: int | None = None,
         timeout_s: float = 30.0,
     ) -> Receipt:
@@ -107,71 +253,143 @@ class ScheduledProducer:
 
         Raises:
             ScheduleError: the message stands on a level topic, or Kafka no longer has the record.
+            KafkaException: Kafka refused the record, or did not answer in time.
         """
-        _check_cancellable(receipt)
-        when = _when(deliver_at, delay_ms)
-        original = self._read(receipt, timeout_s)
-        given: list[tuple[str, bytes | None]] = original.headers() or []  # type: ignore[assignment]
-        headers = [header for header in given if header[0] not in _NOT_KEPT]
-        headers += [
-            (str(Header.UNIQ_KEY), receipt.id.encode()),
-            (str(Header.REAL_TOPIC), receipt.topic.encode()),
-            (str(Header.TIMER_REPLACE_UNIQKEY), receipt.id.encode()),
-            when,
-        ]
-        message = self._produce(
-            receipt.schedule_topic, original.value(), original.key(), receipt.partition, headers, timeout_s
-        )
-        return self._receipt(message, receipt.id.encode(), receipt.topic, when)
+        check_cancellable(receipt)
+        time, due_ms = when(deliver_at, delay, delay_ms)
+        deadline = Deadline(self._clients.clock, timeout_s)
+        original = self._read(receipt, deadline)
+        given: Carried = original.headers() or []  # type: ignore[assignment]
+        written = replacement_headers(receipt, given, time)
+        pending = self._about(receipt, due_ms, counts_from_timestamp=deliver_at is None)
+        self._produce(receipt.schedule_topic, original.value(), original.key(), receipt.partition, written, pending)
+        return pending.result(deadline.left_s)
 
-    def _destination(self, topic: str) -> str:
-        destination = self._names.physical(topic)
-        if not is_legal_topic_name(destination):
-            raise ScheduleError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
-        return destination
+    # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _send_to_level(
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Tell of the answers that have come, or wait for some; how many there were."""
+        served: int = self._producer.poll(timeout_s)
+        return served
+
+    def flush(self, timeout_s: float = 30.0) -> int:
+        """Wait for the answer to everything that was begun; how many are still out."""
+        still_out: int = self._producer.flush(timeout_s)
+        return still_out
+
+    def serve_until_answered(self, pending: PendingReceipt, timeout_s: float) -> None:
+        """Wait for one answer, and tell of others that come meanwhile.
+
+        Raises:
+            KafkaException: it has not come in time.
+        """
+        deadline = Deadline(self._clients.clock, timeout_s)
+        while not pending.is_answered:
+            # Flushing sends at once, without lingering. In short turns: it would wait for everybody's records, and
+            # another thread's turn may bring this one's answer.
+            self._producer.flush(min(_SERVE_S, deadline.left_s))
+            if not pending.is_answered and deadline.left_s == 0:
+                silence = f"no acknowledgement from the schedule topic within {timeout_s:.0f} s"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silence))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _prepare(
         self,
-        destination: str,
-        value: bytes | str | None,
-        level: int,
-        key: bytes | str | None,
-        headers: list[tuple[str, bytes | None]],
-        uniq_key: bytes,
-        timeout_s: float,
-    ) -> Receipt:
+        topic: str,
+        headers: HeadersArgument,
+        deliver_at: datetime | None,
+        delay: timedelta | str | None,
+        delay_ms: int | None,
+        level: int | None,
+        on_receipt: OnReceipt | None = None,
+    ) -> tuple[str, Carried, PendingReceipt]:
+        """The schedule topic, the headers and the receipt to come. Short: it runs once a record."""
+        plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
+        if plan is None:
+            plan = self._plan(topic, deliver_at, delay, delay_ms, level)
+        given, uniq_key = carried(headers) if headers else ((), b"")
+        if not uniq_key:
+            uniq_key = b"%b%012x" % (self._id_prefix, next(self._id_numbers))
+            given = (*given, (_UNIQ_KEY, uniq_key))
+        return plan.schedule_topic, [*given, *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
+
+    def _plan(
+        self,
+        topic: str,
+        deliver_at: datetime | None,
+        delay: timedelta | str | None,
+        delay_ms: int | None,
+        level: int | None,
+    ) -> Plan:
+        """Remembered for destinations, delays and levels, of which applications have few; not for times.
+
+        Raises:
+            ScheduleError: one of the arguments cannot be used.
+        """
+        destination, real_topic = self._destinations.get(topic) or self._destination(topic)
+        if level is not None:
+            if deliver_at is not None or delay is not None or delay_ms is not None:
+                raise ScheduleError("give one of deliver_at, delay and level")
+            schedule_topic, due_ms = self._level(level)
+            plan = Plan(schedule_topic, destination, (real_topic,), due_ms, True, is_cancellable=False)
+        else:
+            time, due_ms = when(deliver_at, delay, delay_ms)
+            plan = Plan(self._wheel, destination, (real_topic, time), due_ms, deliver_at is None)
+        if deliver_at is None:
+            _make_room(self._plans)
+            self._plans[topic, delay, delay_ms, level] = plan
+        return plan
+
+    def _destination(self, topic: str) -> tuple[str, tuple[str, bytes]]:
+        """The physical topic and its header."""
+        physical = self._names.physical(topic)
+        if not is_legal_topic_name(physical):
+            raise ScheduleError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
+        _make_room(self._destinations)
+        found = self._destinations[topic] = physical, (_REAL_TOPIC, physical.encode())
+        return found
+
+    def _level(self, level: int) -> tuple[str, int]:
+        """The level's topic and its delay in ms; 0 where the levels are not known."""
         if level < 1:
             raise ScheduleError(f"level {level} does not exist; levels are counted from 1")
-        clamped = self._levels.clamp(level) if self._levels else level
-        message = self._produce(self._names.level(clamped), value, key, None, headers, timeout_s)
-        return Receipt(
-            schedule_topic=message.topic() or "",
-            partition=message.partition() or 0,
-            offset=message.offset() or 0,
-            id=uniq_key.decode(errors="backslashreplace"),
-            topic=destination,
-            deliver_ms=message.timestamp()[1] + (self._levels.delay_ms(clamped) if self._levels else 0),
-            cancellable=False,
-        )
+        if self._levels is None:
+            return self._names.level(level), 0
+        return self._names.level(self._levels.clamp(level)), self._levels.delay_ms(level)
 
-    def _receipt(self, message: Message, uniq_key: bytes, destination: str, when: tuple[str, bytes]) -> Receipt:
-        name, text = when
-        since_ms = message.timestamp()[1] if name == Header.TIMER_DELAY_MS else 0
-        return Receipt(
-            schedule_topic=message.topic() or "",
-            partition=message.partition() or 0,
-            offset=message.offset() or 0,
-            id=uniq_key.decode(errors="backslashreplace"),
-            topic=destination,
-            deliver_ms=since_ms + int(text),
-            key=message.key(),
-        )
+    def _about(self, receipt: Receipt, due_ms: int = 0, *, counts_from_timestamp: bool = False) -> PendingReceipt:
+        """For a record about a message that has a receipt."""
+        plan = Plan(receipt.schedule_topic, receipt.topic, (), due_ms, counts_from_timestamp)
+        return PendingReceipt(self, plan, receipt.id.encode())
 
-    def _read(self, receipt: Receipt, timeout_s: float) -> Message:
+    def _produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        partition: int,
+        headers: Carried,
+        on_delivery: Callable[[KafkaError | None, Message], None],
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
+            except BufferError:
+                self._producer.poll(_ROOM_WAIT_S)
+            else:
+                return
+
+    def _another_partition(self, topic: str, refused: set[int], timeout_s: float) -> int | None:
+        """A partition that has not refused the record."""
+        known = self._producer.list_topics(topic, timeout=timeout_s).topics[topic].partitions
+        return next((partition for partition in sorted(known) if partition not in refused), None)
+
+    def _read(self, receipt: Receipt, deadline: Deadline) -> Message:
         """The record as it was scheduled."""
-        consumer = Consumer(
+        consumer = self._clients.consumer(
             {
-                **self._config,
+                **for_consumer(self._config),
                 "group.id": "timewheel-reschedule",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -180,56 +398,19 @@ class ScheduledProducer:
         )
         try:
             consumer.assign([TopicPartition(receipt.schedule_topic, receipt.partition, receipt.offset)])
-            message = consumer.poll(timeout_s)
+            message: Message | None = consumer.poll(deadline.left_s)
         finally:
             consumer.close()
         if message is None or message.error() is not None or message.offset() != receipt.offset:
             raise ScheduleError("Kafka no longer has the scheduled record; cancel it and send it again")
         return message
 
-    def _produce(
-        self,
-        topic: str,
-        value: bytes | str | None,
-        key: bytes | str | None,
-        partition: int | None,
-        headers: list[tuple[str, bytes | None]],
-        timeout_s: float,
-    ) -> Message:
-        answers: list[tuple[KafkaError | None, Message]] = []
 
-        def on_delivery(error: KafkaError | None, message: Message) -> None:
-            answers.append((error, message))
-
-        place = -1 if partition is None else partition
-        self._producer.produce(topic, value, key, place, headers=list(headers), on_delivery=on_delivery)
-        self._producer.flush(timeout_s)
-        if not answers:
-            silence = f"no acknowledgement from {topic} within {timeout_s:.0f} s"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silence))
-        error, message = answers[0]
-        if error is not None:
-            raise KafkaException(error)
-        return message
+def _make_room(remembered: dict[Any, Any]) -> None:
+    if len(remembered) >= _REMEMBERED_MAX:
+        remembered.clear()
 
 
-def _check_cancellable(receipt: Receipt) -> None:
-    if not receipt.cancellable:
-        raise ScheduleError(
-            "the message waits on a level topic, where it cannot be cancelled or replaced; "
-            "schedule with a delay or a time for that"
-        )
-
-
-def _when(deliver_at: datetime | None, delay_ms: int | None) -> tuple[str, bytes]:
-    """The time header."""
-    if (deliver_at is None) == (delay_ms is None):
-        raise ScheduleError("give one of deliver_at, delay and level")
-    if delay_ms is not None:
-        if delay_ms < 0:
-            raise ScheduleError(f"a delay of {delay_ms} ms is negative")
-        return str(Header.TIMER_DELAY_MS), b"%d" % delay_ms
-    assert deliver_at is not None
-    if deliver_at.utcoffset() is None:
-        raise ScheduleError(f"{deliver_at.isoformat()} has no time zone; add one, such as +00:00")
-    return str(Header.TIMER_DELIVER_MS), b"%d" % round(deliver_at.timestamp() * 1000)
+def _place(message: Message | None) -> tuple[int, int]:
+    assert message is not None
+    return message.partition() or 0, message.offset() or 0

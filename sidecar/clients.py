@@ -13,10 +13,11 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from connectors.kafka import common_config, consumer_config, producer_config, transactional_config
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import AtLeastOnce, ExactlyOnce, Publishing, collect_failures
-from sidecar.errors import UsageError
+from sidecar.errors import ClientsLostError, UsageError
 from sidecar.intake.enqueue_get import StartFinder
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
+from sidecar.topic_plan import group_topic_configs
 
 log = structlog.get_logger("timewheel")
 
@@ -40,6 +41,8 @@ class Clients:
     starts: StartFinder
     count_partitions: Callable[[str], int]
     create_topic: Callable[[str], int]
+    count_group_topics: Callable[[], int]
+    """How many retry and dead-letter topics there are."""
     identify: Callable[[str], tuple[str, str]]
     """The ids of the cluster and of a topic: a topic that is made anew has another."""
 
@@ -94,7 +97,12 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         return len(description.partitions)
 
     def create_topic(topic: str) -> int:
-        new = NewTopic(topic, num_partitions=settings.partitions, replication_factor=settings.replication_factor)
+        new = NewTopic(
+            topic,
+            num_partitions=settings.partitions,
+            replication_factor=settings.replication_factor,
+            config=group_topic_configs(settings, topic),
+        )
         try:
             admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
         except KafkaException as error:
@@ -109,6 +117,10 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         )
         return patience(count_partitions, topic)
 
+    def count_group_topics() -> int:
+        names = settings.topic_names
+        return sum(names.is_group_topic(topic) for topic in admin.list_topics(timeout=_TIMEOUT_S).topics)
+
     def identify(topic: str) -> tuple[str, str]:
         description = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
         return str(admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(description.topic_id)
@@ -119,6 +131,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         KafkaStartFinder(consumer, admin, clock),
         count_partitions,
         create_topic,
+        count_group_topics,
         identify,
     )
 
@@ -148,7 +161,22 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
         )
         for turn in (0, 1)
     ]
-    return ExactlyOnce(producers, consumer.consumer_group_metadata, failures, is_stopping)
+    is_static = settings.membership == "static"  # then the metadata names the instance, and is never anybody's
+    group_metadata = consumer.consumer_group_metadata if is_static else lambda: _group_metadata(consumer)
+    return ExactlyOnce(producers, group_metadata, failures, is_stopping)
+
+
+def _group_metadata(consumer: Consumer) -> Any:
+    """What makes Kafka refuse the progress of a sidecar that is no member any more.
+
+    Raises:
+        ClientsLostError: it knows already that it is none; what it would tell then, Kafka takes from anybody.
+    """
+    member_id = consumer.memberid()
+    metadata = consumer.consumer_group_metadata()
+    if not member_id or consumer.memberid() != member_id:
+        raise ClientsLostError("no member of the group any more")
+    return metadata
 
 
 def _make(client: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:

@@ -1,29 +1,33 @@
 """``timewheel run``: everything around the loop. Start, sessions with Kafka, signals, stop."""
 
 import asyncio
-import gc
 import signal
+import socket
 import threading
+from collections.abc import Generator
 from types import FrameType
 from typing import Any
 
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
-from sidecar.clients import admin_client, connect
+from sidecar.cancel_outcomes import CancelOutcomes
+from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import ClientsLostError, KafkaUnreachableError, TopicsError
+from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.garbage import tame_collector
 from sidecar.health import Health
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.pending import PendingAnswer, PendingQuery, Questions
-from sidecar.settings import Settings, unknown_environment
-from sidecar.topics import check_topics, create_topics, reach_kafka, removed_levels_in_use
+from sidecar.settings import Settings
+from sidecar.switches import Switches
+from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
-from sidecar.web.server import WebServer
+from sidecar.web.server import WebServer, listen
 
 SHORT_SESSION_MS = 10_000
 """A session lost sooner than this is a failed attempt, and the next one waits longer."""
@@ -32,15 +36,24 @@ log = structlog.get_logger("timewheel")
 
 
 class Daemon:
-    """The sidecar from start to stop."""
+    """The sidecar from start to stop; or one of its workers.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        listener: where a worker's supervisor asks it. The supervisor has prepared the topics, too.
+    """
+
+    def __init__(self, settings: Settings, listener: socket.socket | None = None) -> None:
         self._settings = settings
+        self._listener = listener
         self._clock = HighWaterClock(SystemClock())
         self._health = Health(self._clock)
         self._metrics = Metrics(installed_version())
         self._stop = threading.Event()
         self._questions = Questions()
+        self._outcomes = CancelOutcomes(settings.topic_names.wheel)
+        self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
+        self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
+        self._metrics.dequeue_stopped.set_function(lambda: self._switches.stop_dequeue)
         self._loop: Loop | None = None
 
     def stop(self) -> None:
@@ -55,15 +68,16 @@ class Daemon:
             UsageError, KafkaUnreachableError, TopicsError, DataDirectoryError: see their exit codes.
         """
         settings = self._settings
-        _tame_garbage_collection()
-        for name in unknown_environment():
-            log.warning("environment variable names no setting", variable=name)
+        tame_collector()
         # 1. The directory first: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             token = settings.http_token.get_secret_value() if settings.http_token else None
-            app = make_app(self._health, self._metrics, installed_version(), self._ask, token)
-            with WebServer(app, settings.http_host, settings.http_port) as server:
+            app = make_app(
+                self._health, self._metrics, installed_version(), self._switches, self._outcomes, self._ask, token
+            )
+            listener = self._listener or listen(settings.http_host, settings.http_port)
+            with WebServer(app, listener) as server:
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -74,23 +88,11 @@ class Daemon:
                     http_address=server.address,
                 )
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
-                self._prepare_topics()
+                if self._listener is None:
+                    prepare_topics(settings)
                 # 4. Sessions, one after another, until told to stop.
                 self._run_sessions()
         log.info("stopped")
-
-    def _prepare_topics(self) -> None:
-        admin = admin_client(self._settings)
-        reach_kafka(admin, self._settings.bootstrap_servers)
-        if self._settings.create_topics and (created := create_topics(admin, self._settings)):
-            log.info("topics created", topics=created)
-        findings = check_topics(admin, self._settings) + removed_levels_in_use(admin, self._settings)
-        for finding in findings:
-            log.warning(
-                "topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy
-            )
-        if fatal := [finding for finding in findings if finding.fatal]:
-            raise TopicsError("\n".join(f"{finding.topic} {finding.problem}; {finding.remedy}" for finding in fatal))
 
     def _run_sessions(self) -> None:
         """Make clients and loop; when they are lost, make new ones and read the committed progress again."""
@@ -126,7 +128,14 @@ class Daemon:
             clients = connect(self._settings, self._clock, self._is_stopping)
             try:
                 self._loop = Loop(
-                    self._settings, clients, self._clock, self._health, self._metrics, questions=self._questions
+                    self._settings,
+                    clients,
+                    self._clock,
+                    self._health,
+                    self._metrics,
+                    questions=self._questions,
+                    outcomes=self._outcomes,
+                    switches=self._switches,
                 )
                 self._loop.run(self._stop.is_set)
             finally:
@@ -142,10 +151,12 @@ class Daemon:
             log.warning("kafka clients lost, making new ones", reason=str(error))
 
     async def _ask(self, query: PendingQuery) -> dict[str, Any]:
-        """What is pending, as the API tells it."""
+        """What is pending, as the API tells it; topics go by either of their names."""
+        if query.topic is not None:
+            query = query._replace(topic=self._settings.topic_names.physical(query.topic))
 
-        def question() -> tuple[PendingAnswer, list[int]]:
-            return self._loop.pending(query) if self._loop is not None else (PendingAnswer(0, []), [])
+        def question() -> Generator[None, None, tuple[PendingAnswer, list[int]]]:
+            return (yield from self._loop.pending(query)) if self._loop is not None else (PendingAnswer(0, []), [])
 
         answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
         messages = [message._asdict() for message in answer.messages]
@@ -166,9 +177,3 @@ class Daemon:
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
-
-
-def _tame_garbage_collection() -> None:
-    """Collect cycles seldom: waiting records are many containers without any, and looking at them costs 3 µs each."""
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 50)

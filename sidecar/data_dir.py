@@ -1,4 +1,8 @@
-"""The data directory and its lock: one sidecar per directory."""
+"""The data directory: its lock (one sidecar per directory) and what stands in it.
+
+``wheel-<partition>/`` are the stores of a sidecar of one process. With workers they stand in ``worker-<n>/``, each of
+which is a worker's own data directory, lock included.
+"""
 
 import fcntl
 from pathlib import Path
@@ -39,3 +43,27 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._lock.close()
+
+
+def worker_name(number: int) -> str:
+    """A worker's directory in the data directory, and the end of its identity."""
+    return f"worker-{number}"
+
+
+def stores(path: Path) -> list[Path]:
+    """The directory of every wheel partition, those of workers included."""
+    return sorted(
+        found for pattern in ("wheel-*", "worker-*/wheel-*") for found in path.glob(pattern) if found.is_dir()
+    )
+
+
+def left_over(path: Path, workers: int) -> list[Path]:
+    """What another number of workers has left here.
+
+    It stays: going back to that number finds it, and its checkpoint tells then how much of it is worth anything. It may
+    also be removed while the sidecar is stopped: it is a cache of what Kafka holds.
+    """
+    if workers == 1:
+        return sorted(path.glob("worker-*"))
+    used = {worker_name(number) for number in range(1, workers + 1)}
+    return sorted([*path.glob("wheel-*"), *(found for found in path.glob("worker-*") if found.name not in used)])

@@ -18,9 +18,17 @@ class Health:
     clock: Clock
     turned_ms: float = 0.0
     assigned: bool = False
+    places: frozenset[tuple[str, int]] = frozenset()
+    """The topics and partitions that are read."""
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> why it waits for an operator."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> why its store failed; it is tried again."""
+    recovering: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> how far it has come reading again what is committed."""
+    troubled: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
     broker_silent_since_ms: float | None = None
     broker_error: str = ""
 
@@ -56,4 +64,10 @@ class Health:
             if silent_ms > BROKER_AWAY_GRACE_MS:
                 reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self.broker_error}")
         reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
+        reasons += [f"{where} failed and is tried again: {why}" for where, why in sorted(self.failing.items())]
+        reasons += [f"{where} recovers: {how_far}" for where, how_far in sorted(self.recovering.items())]
         return reasons
+
+    def warnings(self) -> list[str]:
+        """What an operator should know of a sidecar that is ready all the same."""
+        return [f"{where}: {why}" for where, why in sorted(self.troubled.items())]

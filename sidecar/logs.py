@@ -8,10 +8,19 @@ from typing import Literal
 import structlog
 
 
-def configure_logging(log_format: Literal["auto", "console", "json"], level: str) -> None:
-    """Set up structlog and, through it, the standard library's loggers (librdkafka's among them)."""
+def configure_logging(log_format: Literal["auto", "console", "json"], level: str, **bound: object) -> None:
+    """Set up structlog and, through it, the standard library's loggers (librdkafka's among them).
+
+    Args:
+        bound: what every line of this process says, whatever thread it is of.
+    """
+
+    def bind(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**bound, **event}
+
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
+        bind,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -42,7 +51,7 @@ def configure_logging(log_format: Literal["auto", "console", "json"], level: str
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("librdkafka").addFilter(_OncePerMinute())
 

@@ -5,32 +5,42 @@ next batch is read: parsing costs no waiting, and reading is never far ahead of 
 next batch is not read.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
 
 import numpy as np
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.contract import ErrorCode, TopicKind
+from connectors.kafka_errors import PASSING, REFUSALS
+from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
-from sidecar.dispatch.transactions import REFUSALS, TransactionAbortedError
+from sidecar.dispatch.send_back import SendBackPartition
+from sidecar.dispatch.transactions import TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.dispatch.wheel_figures import added
+from sidecar.garbage import collect_when_idle
 from sidecar.health import Health
-from sidecar.intake.enqueue_get import EnqueueGet
+from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
 from sidecar.intake.parse import PARSER_VERSION, Parser
+from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
-from sidecar.metrics import Metrics
+from sidecar.intake.reopening import Place
+from sidecar.metrics import Metrics, set_labels
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
+from sidecar.store.errors import SlotConflict
 from sidecar.store.files import FileSystem, RealFileSystem
 from sidecar.store.recovery import Owner
+from sidecar.switches import Switches
 
 IDLE_WAIT_MS = 500
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
@@ -38,7 +48,7 @@ IDLE_WAIT_MS = 500
 NEVER_MS = -1
 """A time at which nothing is due."""
 
-IDLE_COMMIT_MS = 1_000
+NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
 
 log = structlog.get_logger("timewheel.loop")
@@ -56,6 +66,8 @@ class Loop:
         metrics: Metrics,
         file_system: FileSystem | None = None,
         questions: Questions | None = None,
+        outcomes: CancelOutcomes | None = None,
+        switches: Switches | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -66,16 +78,36 @@ class Loop:
         self._identify = clients.identify
         self._file_system = file_system or RealFileSystem()
         self._questions = questions or Questions()
+        self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
+        self._switches = switches or Switches()
         self._parser = Parser(self._names)
-        self._destinations = Destinations(self._names, settings, clock, clients.count_partitions, clients.create_topic)
+        self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
+        self._destinations = Destinations(
+            self._names,
+            settings,
+            clock,
+            clients.count_partitions,
+            clients.create_topic,
+            clients.count_group_topics,
+        )
         dead_letter_topic = self._names.dead_letter(settings.group_id)
-        self._put = DequeuePut(self._destinations, dead_letter_topic, trace=settings.trace_headers)
+        self._topics = self._names.schedule_topics(settings.levels)
+        onward = {
+            self._names.wheel: [self._names.wheel],
+            self._names.send_back: map(self._names.level, settings.levels),
+        }
+        self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
         self._limit = settings.batch_records
         self._in_hand: list[Draft] | None = None
-        self._committed_ms = clock.monotonic_ms()
+        self._queues: dict[str, str] = {}
+        """A schedule topic's queue: the label of metrics."""
+        self._laps: dict[int, int] = {}
+        """By wheel partition: how many times its wheel is larger than the settings say."""
+        self._is_now_and_then = False
+        self._now_and_then_ms = clock.monotonic_ms()
         self._intake = EnqueueGet(
             clients.consumer,
-            [*map(self._names.level, settings.levels), self._names.wheel],
+            self._topics,
             clients.starts,
             self._make_source,
             self._settle,
@@ -90,17 +122,31 @@ class Loop:
     def sources(self) -> list[Source]:
         return list(self._intake.sources.values())
 
-    def pending(self, query: PendingQuery) -> tuple[PendingAnswer, list[int]]:
-        """What waits on this sidecar's wheel partitions, and which those are. For the loop's own thread."""
+    def pending(self, query: PendingQuery) -> Generator[None, None, tuple[PendingAnswer, list[int]]]:
+        """What waits on this sidecar's wheel partitions, and which those are; a question for the loop's own thread."""
         total, messages, partitions = 0, list[PendingMessage](), []
-        for source in self._intake.sources.values():
+        for source in self.sources:
             if isinstance(source, WheelPartition):
-                answer = source.pending(query)
+                answer = yield from self._while_ours(source, source.pending(query))
                 total += answer.total
                 messages += answer.messages
                 partitions.append(source.partition)
         messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
+
+    def _while_ours(
+        self, source: WheelPartition, steps: Generator[None, None, PendingAnswer]
+    ) -> Generator[None, None, PendingAnswer]:
+        """The answer of a source; none where it is closed meanwhile."""
+        while self._intake.sources.get((source.topic, source.partition)) is source:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer: PendingAnswer = end.value
+                return answer
+            yield
+        steps.close()
+        return PendingAnswer(0, [])
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
@@ -121,15 +167,35 @@ class Loop:
         """One round: publish what is due, or wait for a record or for the next due time."""
         now_ms = self._clock.now_ms()
         self._health.turned()
+        self._look_at_the_clock()
+        self._intake.hold(self._held())
         # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
         drafts = self._draft(now_ms)
+        wait_s = 0.0 if drafts or self._questions.is_busy else self._wait_s(now_ms)
+        collect_when_idle(wait_s * 1000)
         if drafts:
             self._publish(drafts, now_ms)
         else:
-            self._intake.read(self._wait_s(now_ms))
-        for source in self._intake.sources.values():
-            source.tick(now_ms)
+            self._intake.read(wait_s)
+        # 6. Whatever need not be part of a transaction.
+        self._tick(now_ms)
+        if self._is_now_and_then:
+            self._count_waiting()
         self._questions.answer()
+
+    def _tick(self, now_ms: int) -> None:
+        troubled: dict[str, str] = {}
+        recovering: dict[str, str] = {}
+        for source in self.sources:
+            try:
+                source.tick(now_ms)
+            except SOURCE_FAILURES as error:
+                self._intake.fail(source, error)
+            else:
+                if source.trouble:
+                    told = recovering if source.is_recovering else troubled
+                    told[f"{source.topic}-{source.partition}"] = source.trouble
+        self._health.troubled, self._health.recovering = troubled, recovering
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
@@ -148,48 +214,73 @@ class Loop:
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
             self._intake.read(0)
+            self._prepare(drafts)
         # 5. The outcome.
         self._settle()
+
+    def _prepare(self, drafts: list[Draft]) -> None:
+        share, share_bytes = self._limit // len(drafts), self._settings.batch_bytes // len(drafts)
+        for source, records in drafts:
+            if len(records) >= share // 2 and self._intake.sources.get((source.topic, source.partition)) is source:
+                try:
+                    source.prepare(share, share_bytes)
+                except SOURCE_FAILURES as error:
+                    self._intake.fail(source, error)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def _draft(self, now_ms: int) -> list[Draft]:
+        due = self._due(now_ms)
+        drafts: list[Draft] = []
+        if due and not self._switches.stop_dequeue:
+            share = max(1, self._limit // len(due))
+            share_bytes = max(1, self._settings.batch_bytes // len(due))
+            room = self._limit
+            for source in due:
+                if room <= 0:
+                    break
+                draft = self._take(source, now_ms, min(share, room), share_bytes)
+                room -= sum(len(records) for _, records in draft)
+                drafts += draft
+        return drafts + self._idle_progress(drafts) if self._is_now_and_then else drafts
+
+    def _due(self, now_ms: int) -> list[Source]:
         due = [
             source
             for source in self._intake.sources.values()
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
-        if not due:
-            self._metrics.behind.set(0)
-            return self._now_and_then_idle_progress([])
-        oldest_ms = min((source.next_due_ms or now_ms) for source in due)
-        self._metrics.behind.set((now_ms - oldest_ms) / 1000 if oldest_ms else 0)
-        share = max(1, self._limit // len(due))
-        share_bytes = max(1, self._settings.batch_bytes // len(due))
-        drafts = []
-        room = self._limit
-        for source in due:
-            if room <= 0:
-                break
-            records = source.take(now_ms, min(share, room), share_bytes)
-            room -= len(records)
-            drafts.append(Draft(source, records))
-        return drafts + self._now_and_then_idle_progress(drafts)
+        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=now_ms)
+        self._metrics.behind.set((now_ms - oldest_ms) / 1000)
+        return due
 
-    def _now_and_then_idle_progress(self, drafts: list[Draft]) -> list[Draft]:
-        if self._clock.monotonic_ms() - self._committed_ms < IDLE_COMMIT_MS:
-            return []
-        self._committed_ms = self._clock.monotonic_ms()
-        return self._idle_progress(drafts)
+    def _look_at_the_clock(self) -> None:
+        """Whether it is time again for what is done now and then."""
+        monotonic_ms = self._clock.monotonic_ms()
+        self._is_now_and_then = monotonic_ms - self._now_and_then_ms >= NOW_AND_THEN_MS
+        if self._is_now_and_then:
+            self._now_and_then_ms = monotonic_ms
 
     def _idle_progress(self, drafts: list[Draft]) -> list[Draft]:
         """Progress that moved without anything falling due (records stored, ends reached), so that lag reads true."""
         drafted = [draft.source for draft in drafts]
         return [
-            Draft(source, source.take(NEVER_MS, 0, 0))
-            for source in self._intake.sources.values()
+            draft
+            for source in self.sources
             if source.has_progress and source not in drafted
+            for draft in self._take(source, NEVER_MS, 0, 0)
         ]
+
+    def _take(self, source: Source, now_ms: int, max_records: int, max_bytes: int) -> list[Draft]:
+        """One source's draft; none where its store fails, or Kafka does not answer."""
+        try:
+            return [Draft(source, source.take(now_ms, max_records, max_bytes))]
+        except SOURCE_FAILURES as error:
+            self._intake.fail(source, error)
+        except KafkaException as error:  # no verdict on a destination
+            self._health.broker_is_silent(str(error))
+            log.warning("records wait for a verdict on their destination", topic=source.topic, reason=str(error))
+        return []
 
     def _settle(self) -> None:
         """Finish the transaction in hand, if there is one."""
@@ -212,10 +303,10 @@ class Loop:
     def _abort(self, error: TransactionAbortedError) -> None:
         """Take everything back; halve the batch until the record that Kafka refuses stands alone."""
         drafts, self._in_hand = self._in_hand or [], None
-        self._publishing.abort()
+        refusals = self._publishing.abort()
         self._metrics.transactions.labels("aborted").inc()
         self._destinations.forget()
-        refusal = next((failure for failure in error.refusals if failure[2].code() in REFUSALS), None)
+        refusal = next((refusal for refusal in refusals if self._is_final(refusal[2])), None)
         if refusal is not None:
             records = [(draft.source, record) for draft in drafts for record in draft.records]
             if len(records) == 1:
@@ -226,7 +317,18 @@ class Loop:
             log.warning("transaction aborted, trying again", reason=str(error))
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
-                draft.source.put_back()
+                self._put_back(draft)
+
+    def _is_final(self, error: KafkaError) -> bool:
+        """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
+        code = error.code()
+        return code in REFUSALS or (self._settings.skip_unknown_error and code not in PASSING)
+
+    def _put_back(self, draft: Draft) -> None:
+        try:
+            draft.source.put_back()
+        except SOURCE_FAILURES as failure:
+            self._intake.fail(draft.source, failure)
 
     def _account(self, drafts: list[Draft]) -> None:
         now_ms = self._clock.now_ms()
@@ -246,25 +348,57 @@ class Loop:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
-            due = [record[5] for record in records]
+            sent = [record for record in records if record[0] != source.topic]
+            self._metrics.rolls.inc(len(records) - len(sent))
             if buried:
-                due = [record[5] for record in records if (source.topic, source.partition, record[6]) not in buried]
+                sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
+            due = [record[5] for record in sent]
             self._metrics.delivered.labels(queue).inc(len(due))
             self._metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
-            self._metrics.waiting.labels(queue).set(source.waiting)
+
+    def _count_waiting(self) -> None:
+        waiting: Counter[str] = Counter()
+        for source in self._intake.sources.values():
+            waiting[self._queue_of(source.topic)] += source.waiting
+        for topic in self._topics:
+            queue = self._queue_of(topic)
+            self._metrics.waiting.labels(queue).set(waiting[queue])
+        self._tell_figures()
+
+    def _tell_figures(self) -> None:
+        wheels = [source for source in self.sources if isinstance(source, WheelPartition)]
+        figures = added(wheel.figures for wheel in wheels)
+        metrics = self._metrics
+        set_labels(metrics.pending, figures.by_topic)
+        set_labels(metrics.pending_due, figures.due_within)
+        metrics.furthest_due.set((figures.furthest_ms or 0) / 1000)
+        metrics.store_bytes.set(figures.disk_bytes)
+        metrics.store_quota_bytes.set(self._settings.disk_quota_bytes)
+
+    # --- switches -----------------------------------------------------------------------------------------------------
+
+    def _held(self) -> set[Place]:
+        """Partitions that are not to be read. What a rebuild needs is read all the same."""
+        if not self._switches.stop_enqueue:
+            return set()
+        return {place for place, source in self._intake.sources.items() if not source.is_recovering}
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _wait_s(self, now_ms: int) -> float:
+        if self._switches.stop_dequeue:
+            return IDLE_WAIT_MS / 1000
         due = [due_ms for source in self._intake.sources.values() if (due_ms := source.next_due_ms) is not None]
         wait_ms = min(due) - now_ms if due else IDLE_WAIT_MS
         return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
 
     # --- sources ------------------------------------------------------------------------------------------------------
 
-    def _make_source(self, topic: str, partition: int, start: Start) -> Source:
+    def _make_source(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
         if self._names.kind(topic) is TopicKind.WHEEL:
-            return self._make_wheel(topic, partition, start)
+            return self._make_wheel(topic, partition, start, failed_of)
+        if self._names.kind(topic) is TopicKind.SEND_BACK:
+            return self._make_send_back(topic, partition, start)
         level = self._names.level_of(topic)
         if level is None:
             raise ValueError(f"{topic} is no schedule topic")
@@ -282,30 +416,58 @@ class Loop:
             trace=self._settings.trace_headers,
         )
 
-    def _make_wheel(self, topic: str, partition: int, start: Start) -> Source:
+    def _make_send_back(self, topic: str, partition: int, start: Start) -> Source:
+        return SendBackPartition(
+            topic,
+            partition,
+            start_offset=start.offset,
+            parser=self._send_back_parser,
+            judge=self._destinations.judge,
+            max_records=self._settings.read_ahead_records,
+            max_bytes=self._settings.read_ahead_bytes,
+        )
+
+    def _make_wheel(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
         settings = self._settings
+        if isinstance(failed_of, SlotConflict):
+            # What waits spans more than a lap, of a backlog or of settings before: a wheel of twice the slots holds it.
+            self._laps[partition] = 2 * self._laps.get(partition, 1)
+        slots_total = settings.slots_total * self._laps.get(partition, 1)
         cluster_id, topic_id = self._identify(topic)
-        layout = f"{settings.slots_total}x{settings.precision_ms}ms,parser{PARSER_VERSION}"
+        self._outcomes.opened(partition, start.offset)
+
+        def tell_outcomes(outcomes: Mapping[int, str], committed: int) -> None:
+            self._outcomes.told(partition, outcomes, committed)
+            for outcome, count in Counter(outcomes.values()).items():
+                self._metrics.cancels.labels(outcome).inc(count)
+
+        layout = f"{slots_total}x{settings.precision_ms}ms,parser{PARSER_VERSION}"
         return WheelPartition(
             topic,
             partition,
             start=start,
-            settings=WheelSettings(settings.plan, settings.slots_total, settings.data_dir, settings.trace_headers),
+            settings=WheelSettings(
+                settings.plan,
+                slots_total,
+                settings.disk_quota_bytes or None,
+                5 * settings.read_ahead_records,
+                4 * settings.read_ahead_bytes,
+                settings.data_dir,
+                settings.trace_headers,
+            ),
             parser=WheelParser(self._parser, topic, partition, f"{topic_id} {settings.group_id}".encode()),
             owner=Owner(cluster_id, topic_id, settings.group_id, partition, layout),
             fs=self._file_system,
             now_ms=self._clock.now_ms(),
-            count_cancel=lambda outcome, count: self._metrics.cancels.labels(outcome).inc(count),
+            tell_outcomes=tell_outcomes,
         )
 
     def _queue_of(self, topic: str) -> str:
-        level = self._names.level_of(topic)
-        return str(level) if level is not None else self._names.kind(topic).value
-
-
-def _is_due(source: Source, now_ms: int) -> bool:
-    due_ms = source.next_due_ms
-    return due_ms is not None and due_ms <= now_ms
+        queue = self._queues.get(topic)
+        if queue is None:
+            level = self._names.level_of(topic)
+            queue = self._queues[topic] = str(level) if level is not None else self._names.kind(topic).value
+        return queue
 
 
 def _offsets(drafts: list[Draft]) -> list[TopicPartition]:

@@ -1,6 +1,6 @@
 """What the sidecar tells Prometheus. Batches are counted as batches: no call per record."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -41,6 +41,15 @@ class BatchHistogram(Collector):
         yield family
 
 
+def set_labels(gauge: Gauge, values: Mapping[str, float]) -> None:
+    """Set a gauge with one label; labels that are not among the values any more go."""
+    told = {sample.labels[gauge._labelnames[0]] for metric in gauge.collect() for sample in metric.samples}
+    for gone in told - set(values):
+        gauge.remove(gone)
+    for label, value in values.items():
+        gauge.labels(label).set(value)
+
+
 class Metrics:
     """Every metric, in a registry of its own. ``queue`` is a level's number, ``wheel`` or ``sendback``."""
 
@@ -77,6 +86,38 @@ class Metrics:
         )
         self.behind = Gauge(
             "timewheel_behind_seconds", "How long the oldest due record has been due.", registry=registry
+        )
+        self.enqueue_stopped = Gauge(
+            "timewheel_enqueue_stopped", "1 while the switch stop_enqueue holds up intake.", registry=registry
+        )
+        self.dequeue_stopped = Gauge(
+            "timewheel_dequeue_stopped", "1 while the switch stop_dequeue holds up delivery.", registry=registry
+        )
+        self.pending = Gauge(
+            "timewheel_pending_messages",
+            "Messages that wait on the wheel; the topics with the most, the rest as other.",
+            ["topic"],
+            registry=registry,
+        )
+        self.pending_due = Gauge(
+            "timewheel_pending_due_messages",
+            "Messages that wait on the wheel by how soon they are acted on, each counted once.",
+            ["within"],
+            registry=registry,
+        )
+        self.furthest_due = Gauge(
+            "timewheel_furthest_due_timestamp_seconds",
+            "When the last of the messages on the wheel is acted on; 0: there is none.",
+            registry=registry,
+        )
+        self.rolls = Counter(
+            "timewheel_rolls",
+            "Messages written to the end of the wheel topic: due beyond the roll window, or replaced.",
+            registry=registry,
+        )
+        self.store_bytes = Gauge("timewheel_store_bytes", "Disk that the timer store takes.", registry=registry)
+        self.store_quota_bytes = Gauge(
+            "timewheel_store_quota_bytes", "Disk that it may take (disk_quota_bytes); 0: no limit.", registry=registry
         )
         self.cancels = Counter(
             "timewheel_cancels", "Cancels and replacements by outcome.", ["outcome"], registry=registry

@@ -36,6 +36,7 @@ from pydantic_settings import (
 from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames
 from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
+from sidecar.data_dir import worker_name
 from sidecar.errors import UsageError
 from sidecar.plan import Plan
 
@@ -163,10 +164,13 @@ class Settings(BaseSettings):
         10_000, description="After this long without a heartbeat the partitions go to another replica."
     )
     data_dir: Path = Field(Path("timewheel-data"), description="Local state; a cache of what Kafka holds.")
+    workers: int = Field(
+        1, ge=1, le=256, description="Processes that share the partitions; more than one uses more than one core."
+    )
 
     topic_prefix: str = Field("", description="Goes before the name of every topic of ours.")
     schedule_topic_template: str = Field(
-        "SCHEDULE_TOPIC_XXXX-{queue}", description="Schedule topics; {queue} is a level, wheel or sendback."
+        "SCHEDULE_TOPIC_XXXX-{queue}", description="Schedule topics; {queue} is a level, wheel, sendback or redriven."
     )
     retry_topic_template: str = Field("RETRY-{group}", description="Retry topics of consumer groups.")
     dead_letter_topic_template: str = Field("DLQ-{group}", description="Dead-letter topics of consumer groups.")
@@ -185,6 +189,12 @@ class Settings(BaseSettings):
     allowed_topics: Globs = Field(("*",), description="Destinations that REAL_TOPIC may name.")
     denied_topics: Globs = Field((), description="Destinations that REAL_TOPIC may not name; wins over allowed_topics.")
     allowed_groups: Globs = Field(("*",), description="Groups that may have retry and dead-letter topics.")
+    max_group_topics: int = Field(
+        1_000, ge=0, description="Retry and dead-letter topics: beyond so many none is created."
+    )
+    dead_letter_retention: Annotated[DurationMs, _at_least(1_000)] = Field(
+        30 * 86_400_000, description="How long dead letters are kept, in topics that the sidecar creates."
+    )
     create_destinations: bool = Field(False, description="Create a destination topic that does not exist.")
     max_delay: DurationMs = Field(366 * 86_400_000, description="The longest delay that is accepted.")
     max_clock_skew: DurationMs = Field(
@@ -197,6 +207,20 @@ class Settings(BaseSettings):
     roll_window: DurationMs = Field(
         2 * 86_400_000,
         description="Longer delays are taken in steps of this length: no retention removes a message.",
+    )
+    stop_enqueue: bool = Field(
+        False, description="Start with intake stopped: no schedule topic is read. PUT /api/v1/switches changes it."
+    )
+    stop_dequeue: bool = Field(
+        False, description="Start with delivery stopped: nothing is published. PUT /api/v1/switches changes it."
+    )
+    disk_quota_bytes: int = Field(
+        0, ge=0, description="Most bytes of disk for one wheel partition, whose intake then pauses; 0: no limit."
+    )
+    skip_unknown_error: bool = Field(
+        False,
+        description="Send a record that Kafka refuses with an error we do not know to the dead letters; "
+        "otherwise it is tried until it goes, and its partition waits.",
     )
     trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
 
@@ -296,6 +320,12 @@ class Settings(BaseSettings):
         directory = zlib.crc32(str(self.data_dir.absolute()).encode())
         host = re.sub(r"[^a-zA-Z0-9._-]", "-", socket.gethostname())
         return f"{host}-{directory:08x}"
+
+    def of_worker(self, number: int) -> "Settings":
+        """The settings of one worker of several, counted from 1: a directory and an identity of its own."""
+        name = worker_name(number)
+        own = {"workers": 1, "data_dir": self.data_dir / name, "instance_id": f"{self.identity}-{name}"}
+        return self.model_copy(update=own)
 
     def is_topic_allowed(self, topic: str) -> bool:
         """Whether a producer may name this topic as its destination (the sidecar's own topics are judged elsewhere)."""

@@ -38,11 +38,26 @@ class Source(Protocol):
         """Whether reading may resume."""
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether records before the committed offset are being read again, and nothing is published before."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not do all it should just now, in words; empty when all is well."""
+
+    @property
     def waiting(self) -> int:
         """Records accepted and not yet published."""
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
-        """Due records for one transaction, in order."""
+        """Due records for one transaction, in order.
+
+        Raises:
+            KafkaException: Kafka does not tell what has to be known of them; nothing has been taken.
+        """
+
+    def prepare(self, max_records: int, max_bytes: int) -> None:
+        """While a transaction commits: whatever makes the next `take` faster."""
 
     @property
     def progress(self) -> tuple[int, str]:

@@ -1,34 +1,23 @@
-"""The schedule topics: which there have to be, with which configuration, and whether those that exist are fit."""
+"""The schedule topics: those that are missing are created, and those that exist are checked."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from connectors.contract import TopicKind
 from connectors.durations import format_duration
+from sidecar.clients import admin_client
 from sidecar.errors import KafkaUnreachableError, TopicsError
+from sidecar.intake.start_finder import offsets_retention_ms
 from sidecar.settings import Settings
-
-DOWNTIME_TO_SURVIVE_MS = 7 * 86_400_000
-"""How long a sidecar may be away without a topic's retention costing a record."""
-
-INTAKE_MAX_BYTES = 1_048_588
-"""Kafka's own default of max.message.bytes: what producers may schedule."""
-
-OWN_MAX_BYTES = 2 * INTAKE_MAX_BYTES
-"""For topics that the sidecar writes to: a record grows by the headers it adds."""
+from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
 
 _TIMEOUT_S = 10.0
 
-
-class TopicPlan(NamedTuple):
-    """A topic that has to be there."""
-
-    name: str
-    configs: dict[str, str]
+log = structlog.get_logger("timewheel")
 
 
 class Finding(NamedTuple):
@@ -40,30 +29,28 @@ class Finding(NamedTuple):
     fatal: bool
 
 
-def plan_topics(settings: Settings) -> list[TopicPlan]:
-    """Every topic the sidecar works on, with the configuration it needs."""
-    names = settings.topic_names
-    plans = []
-    for topic in names.schedule_topics(settings.levels):
-        level = names.level_of(topic)
-        held_ms = settings.levels.delay_ms(level) if level else 0
-        if names.kind(topic) is TopicKind.WHEEL:
-            held_ms = settings.plan.roll_window_ms
-        max_bytes = INTAKE_MAX_BYTES if names.kind(topic) is TopicKind.SEND_BACK else OWN_MAX_BYTES
-        plans.append(
-            TopicPlan(
-                topic,
-                {
-                    "cleanup.policy": "delete",
-                    "message.timestamp.type": "LogAppendTime",
-                    "retention.ms": str(held_ms + DOWNTIME_TO_SURVIVE_MS),
-                    "retention.bytes": "-1",
-                    "max.message.bytes": str(max_bytes),
-                },
-            )
+def prepare_topics(settings: Settings) -> None:
+    """Create what is missing, check what there is, and tell what is wrong before anything depends on it.
+
+    Raises:
+        UsageError, KafkaUnreachableError, TopicsError: there is no going on.
+    """
+    admin = admin_client(settings)
+    reach_kafka(admin, settings.bootstrap_servers)
+    if settings.create_topics and (created := create_topics(admin, settings)):
+        log.info("topics created", topics=created)
+    findings = check_topics(admin, settings) + removed_levels_in_use(admin, settings)
+    for finding in findings:
+        log.warning("topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy)
+    forgets_ms = offsets_retention_ms(admin)
+    if forgets_ms < DOWNTIME_TO_SURVIVE_MS:
+        log.warning(
+            "brokers forget progress soon",
+            offsets_retention=format_duration(forgets_ms),
+            operator_action="raise offsets.retention.minutes, or do not leave the sidecar stopped for longer than that",
         )
-    plans.append(TopicPlan(names.dead_letter(settings.group_id), {"max.message.bytes": str(OWN_MAX_BYTES)}))
-    return plans
+    if fatal := [finding for finding in findings if finding.fatal]:
+        raise TopicsError("\n".join(f"{finding.topic} {finding.problem}; {finding.remedy}" for finding in fatal))
 
 
 def reach_kafka(admin: AdminClient, bootstrap_servers: str, timeout_s: float = _TIMEOUT_S) -> None:

@@ -8,6 +8,7 @@
    goes on where an interrupted one stopped.
 """
 
+import copy
 import fcntl
 import hashlib
 import os
@@ -95,6 +96,8 @@ def _maven_context(staging: Path) -> "MavenContext":
 
 
 def _fetch_one(context: "MavenContext", jar: Jar, folder: Path) -> None:
+    context = copy.copy(context)
+    context.local_repos = list(context.local_repos)  # its own: a damaged copy there concerns this jar alone
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=0.5, max=8) + tenacity.wait_random(0, 1),

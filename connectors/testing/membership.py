@@ -97,7 +97,7 @@ class Membership:
             self._release(member, sorted(member.owned))
             member.must_release = False
             self._groups.try_complete(self._group_id)
-        while member.is_dirty:
+        while member.is_dirty and not self._groups.group(self._group_id).is_rebalancing:
             member.is_dirty = False
             target = set(member.assigned)
             revoked = sorted(member.owned - target)

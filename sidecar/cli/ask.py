@@ -1,10 +1,9 @@
-"""``timewheel pending`` and ``timewheel status``: asked of a running sidecar over HTTP."""
+"""``timewheel pending``, ``status`` and ``switch``: asked of a running sidecar over HTTP."""
 
 import json
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
+from collections import defaultdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,23 +12,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
-from connectors.durations import DurationError, parse_duration_ms
 from sidecar.cli.options import with_settings
+from sidecar.cli.scheduling import duration_ms
+from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 
-_SETTINGS = ("http_address", "http_token")
-_TIMEOUT_S = 10.0
-
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+Samples = defaultdict[str, defaultdict[str, float]]
+"""Values by metric, and by the value of its label; by the empty text where it has none."""
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: timewheel pending --topic orders --within 1h")(pending)
     app.command(epilog="Example: timewheel status --http-address 127.0.0.1:8080")(status)
+    app.command(epilog="Example: timewheel switch --stop-dequeue")(switch)
 
 
-@with_settings(only=_SETTINGS)
+@with_settings(only=SETTINGS)
 def pending(
     settings: Settings,
     topic: Annotated[str | None, typer.Option(help="Only messages for this topic.")] = None,
@@ -41,15 +42,13 @@ def pending(
     """List what waits on the wheel partitions of a running sidecar, the soonest first."""
     query = {"limit": str(limit)}
     if topic is not None:
-        query["topic"] = settings.topic_names.physical(topic)
+        query["topic"] = topic
     if message_id is not None:
         query["id"] = message_id
     if within is not None:
-        try:
-            query["to"] = str(time.time_ns() // 1_000_000 + parse_duration_ms(within))
-        except DurationError as error:
-            raise UsageError(f"--within: {error}") from error
-    answer = json.loads(_get(settings, f"/api/v1/pending?{urllib.parse.urlencode(query)}"))
+        query["to"] = str(time.time_ns() // 1_000_000 + duration_ms("--within", within))
+    with SidecarApi(settings) as api:
+        answer = api.get(f"/api/v1/pending?{urllib.parse.urlencode(query)}").json()
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
@@ -58,44 +57,103 @@ def pending(
         due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
         table.add_row(due, message["topic"], message["id"], str(message["partition"]), str(message["offset"]))
     Console().print(table)
-    partitions = ", ".join(map(str, answer["partitions"])) or "none"
-    typer.echo(f"{answer['total']} pending on wheel partitions {partitions}, {len(answer['messages'])} shown")
+    typer.echo(f"{answer['total']} pending on {_partitions(answer)}, {len(answer['messages'])} shown")
 
 
-@with_settings(only=_SETTINGS)
+@with_settings(only=SETTINGS)
 def status(settings: Settings, as_json: Json = False) -> None:
-    """Tell how a running sidecar is: ready or why not, what it has delivered, how far behind it is."""
-    ready = json.loads(_get(settings, "/readyz"))
-    values: dict[str, float] = {}
-    for family in text_string_to_metric_families(_get(settings, "/metrics")):
-        for sample in family.samples:
-            if sample.name.startswith("timewheel_") and not sample.name.endswith(("_bucket", "_created")):
-                values[sample.name] = values.get(sample.name, 0.0) + sample.value
-    told: dict[str, Any] = {**ready, "metrics": values}
+    """Tell how a running sidecar is: ready or why not, how far behind, what waits, what became of cancels."""
+    with SidecarApi(settings) as api:
+        told = _status(api)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
-    typer.echo("ready" if ready["ready"] else "not ready: " + "; ".join(ready["reasons"]))
-    table = Table("metric", "value")
-    for name, value in sorted(values.items()):
-        table.add_row(name, f"{value:g}")
-    Console().print(table)
+    typer.echo("ready" if told["ready"] else "not ready: " + "; ".join(told["reasons"]))
+    typer.echo(f"intake:     {'stopped (stop_enqueue)' if told['stop_enqueue'] else 'on'}")
+    typer.echo(f"delivery:   {'stopped (stop_dequeue)' if told['stop_dequeue'] else 'on'}")
+    typer.echo(f"behind:     {told['behind_seconds']:.3f} s")
+    typer.echo(f"partitions: {told['partitions']['assigned']} assigned, {told['partitions']['stopped']} stopped")
+    at_hand = ", ".join(f"{count} on {_queue(queue)}" for queue, count in told["waiting"].items() if count)
+    typer.echo(f"at hand:    {at_hand or 'nothing'}")
+    known = told["pending"]
+    typer.echo(
+        "pending:    not known yet" if known is None else f"pending:    {known['total']} on {_partitions(known)}"
+    )
+    typer.echo("cancels:    " + ", ".join(f"{count} {outcome}" for outcome, count in told["cancels"].items()))
+    typer.echo(f"delivered:  {sum(told['delivered'].values())}, rejected: {sum(told['rejected'].values())}")
 
 
-def _get(settings: Settings, path: str) -> str:
-    request = urllib.request.Request(f"http://{settings.http_address}{path}")
-    if settings.http_token is not None:
-        request.add_header("Authorization", f"Bearer {settings.http_token.get_secret_value()}")
+@with_settings(only=SETTINGS)
+def switch(
+    settings: Settings,
+    stop_enqueue: Annotated[
+        bool | None, typer.Option("--stop-enqueue/--start-enqueue", help="Intake: reading of the schedule topics.")
+    ] = None,
+    stop_dequeue: Annotated[
+        bool | None, typer.Option("--stop-dequeue/--start-dequeue", help="Delivery, dead letters included.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Stop or start intake or delivery of a running sidecar.
+
+    Without intake nothing new is read, and what has been read is delivered. Without delivery nothing is published,
+    while messages are taken in and cancelled; what falls due meanwhile goes out once delivery is started again.
+    It holds until the sidecar ends; the settings of these names say how it starts.
+    """
+    given = {"stop_enqueue": stop_enqueue, "stop_dequeue": stop_dequeue}
+    change = {name: value for name, value in given.items() if value is not None}
+    if not change:
+        raise UsageError("say what to stop or start: --stop-dequeue, --start-dequeue, --stop-enqueue, --start-enqueue")
+    with SidecarApi(settings) as api:
+        told = api.put("/api/v1/switches", change).json()
+    if as_json:
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"intake:   {'stopped' if told['stop_enqueue'] else 'on'}")
+    typer.echo(f"delivery: {'stopped' if told['stop_dequeue'] else 'on'}")
+
+
+def _status(api: SidecarApi) -> dict[str, Any]:
+    ready = api.get("/readyz").json(but_for=503)
+    samples = _samples(api.get("/metrics").body)
+
+    def counts(name: str) -> dict[str, int]:
+        return {label: int(value) for label, value in samples[name].items()}
+
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            body: bytes = response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            body = error.read()
-        if error.code != 503 or path != "/readyz":
-            raise TimewheelError(f"the sidecar answers {error.code}: {body.decode()[:500]}") from error
-    except OSError as error:
-        raise TimewheelError(
-            f"no sidecar answers at http://{settings.http_address} ({error}); check http_address"
-        ) from error
-    return body.decode()
+        pending = api.get("/api/v1/pending?limit=1").json()
+    except TimewheelError:  # no session with Kafka yet
+        pending = None
+    return {
+        **ready,
+        "behind_seconds": samples["timewheel_behind_seconds"][""],
+        "partitions": {
+            "assigned": counts("timewheel_assigned_partitions")[""],
+            "stopped": counts("timewheel_stopped_partitions")[""],
+        },
+        "waiting": counts("timewheel_waiting_records"),
+        "pending": pending and {"total": pending["total"], "partitions": pending["partitions"]},
+        "cancels": counts("timewheel_cancels_total"),
+        "delivered": counts("timewheel_delivered_records_total"),
+        "rejected": counts("timewheel_rejected_records_total"),
+    }
+
+
+def _samples(text: str) -> Samples:
+    """What the metrics say; workers are added up, but for seconds: a sidecar is as far behind as the last of them."""
+    samples: Samples = defaultdict(lambda: defaultdict(float))
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values, label = samples[sample.name], "/".join(v for k, v in sample.labels.items() if k != "worker")
+            is_time = family.type == "gauge" and family.name.endswith("_seconds")
+            values[label] = max(values[label], sample.value) if is_time else values[label] + sample.value
+    return samples
+
+
+def _partitions(answer: dict[str, Any]) -> str:
+    partitions = ", ".join(map(str, answer["partitions"]))
+    return f"wheel partitions {partitions}" if partitions else "no wheel partition: none is assigned"
+
+
+def _queue(queue: str) -> str:
+    return f"level {queue}" if queue.isdigit() else queue

@@ -40,11 +40,17 @@ def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None
             settings = load_settings(chosen, arguments.pop("config"))
             command(settings=settings, **arguments)
 
+        wrapper.__doc__ = _unwrapped(command.__doc__ or "")
         wrapper.__signature__ = inspect.Signature([*own, config, *flags])  # type: ignore[attr-defined]
         wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, config, *flags)}
         return wrapper
 
     return decorate
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs without line breaks of their own: the terminal's width decides."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def _flag(name: str) -> inspect.Parameter:

@@ -3,13 +3,17 @@
 import json
 from typing import Annotated
 
+import structlog
 import typer
 import yaml
 
 from sidecar.cli.options import with_settings
 from sidecar.daemon import Daemon
+from sidecar.data_dir import left_over
 from sidecar.logs import configure_logging
-from sidecar.settings import Settings
+from sidecar.settings import Settings, unknown_environment
+
+log = structlog.get_logger("timewheel")
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +27,16 @@ def register(app: typer.Typer) -> None:
 def run(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
     configure_logging(settings.log_format, settings.log_level)
-    Daemon(settings).run()
+    for name in unknown_environment():
+        log.warning("environment variable names no setting", variable=name)
+    for directory in left_over(settings.data_dir, settings.workers):
+        log.info("not used by this number of workers, may be removed while stopped", directory=str(directory))
+    if settings.workers == 1:
+        Daemon(settings).run()
+    else:
+        from sidecar.workers.supervisor import Supervisor  # 10 MB that one process alone has no use for
+
+        Supervisor(settings).run()
 
 
 @with_settings()

@@ -10,12 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sidecar.data_dir import DataDir
+from sidecar.data_dir import DataDir, stores
 from sidecar.errors import DataDirectoryError
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.errors import StoreError
 from sidecar.store.files import RealFileSystem
-from sidecar.store.timer_store import CHECKPOINT, check_store
+from sidecar.store.opening import check_store
+from sidecar.store.timer_store import CHECKPOINT
 
 Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -40,12 +41,12 @@ def inspect(directory: Directory, as_json: Json = False) -> None:
             try:
                 checkpoint = checkpoints.load(path / CHECKPOINT, RealFileSystem())
             except StoreError as error:
-                told[path.name] = {"checkpoint": str(error)}
+                told[str(path.relative_to(directory))] = {"checkpoint": str(error)}
                 continue
             sizes = {
                 name: sum(file.stat().st_size for file in (path / name).glob("*")) for name in ("timerlog", "payload")
             }
-            told[path.name] = {
+            told[str(path.relative_to(directory))] = {
                 "checkpoint": None if checkpoint is None else checkpoints.as_dict(checkpoint),
                 "bytes": sizes,
             }
@@ -67,7 +68,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     A damaged directory needs no repair: the sidecar notices and rebuilds it from Kafka.
     """
     with _at_rest(directory) as partitions:
-        found = {path.name: check_store(path, RealFileSystem()) for path in partitions}
+        found = {str(path.relative_to(directory)): check_store(path, RealFileSystem()) for path in partitions}
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
@@ -85,4 +86,4 @@ def _at_rest(directory: Path) -> Iterator[list[Path]]:
     if not directory.is_dir():
         raise DataDirectoryError(f"{directory} is no directory")
     with DataDir(directory):
-        yield sorted(path for path in directory.glob("wheel-*") if path.is_dir())
+        yield stores(directory)

@@ -9,6 +9,7 @@ from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.clients import admin_client
 from sidecar.settings import Settings
+from sidecar.topic_plan import plan_topics
 
 _SETTINGS = (
     "bootstrap_servers",
@@ -46,7 +47,7 @@ def create(settings: Settings, as_json: Json = False) -> None:
     else:
         for name in created:
             typer.echo(f"created {name}")
-        typer.echo(f"{len(created)} created, {len(topics.plan_topics(settings)) - len(created)} there already")
+        typer.echo(f"{len(created)} created, {len(plan_topics(settings)) - len(created)} there already")
 
 
 @with_settings(only=_SETTINGS)
@@ -60,6 +61,6 @@ def check(settings: Settings, as_json: Json = False) -> None:
     else:
         for finding in findings:
             typer.echo(f"{finding.topic}: {finding.problem}. Remedy: {finding.remedy}")
-        typer.echo(f"{len(topics.plan_topics(settings))} topics, {len(findings)} findings")
+        typer.echo(f"{len(plan_topics(settings))} topics, {len(findings)} findings")
     if findings:
         raise typer.Exit(1)

@@ -3,13 +3,18 @@
 A message that rolls leaves the wheel, and comes back as a copy at the end of its topic. A cancel that is read in
 between finds nothing pending. It stays in force here until the copy has come, and takes it out. After a restart it is
 not known which copies are on their way, so every cancel stays in force until the log's end of that moment is read.
+
+Nor is it known then whether a replacement that finds something had been carried out before. If it was, its message is
+in the log as a copy that names it; so it is carried out again only if no such copy has come up to that end.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule
+from sidecar.records import Headers
 
 
 class Pending(NamedTuple):
@@ -20,6 +25,7 @@ class Pending(NamedTuple):
     key: bytes | None
     value: bytes | None
     """The record's own: a replacement's message."""
+    headers: Headers
 
     @property
     def uniq_key(self) -> bytes:
@@ -45,7 +51,13 @@ class Cancels:
         self._known_from = known_from
         self._in_force: dict[bytes, list[Pending]] = {}
         self._on_their_way: Counter[bytes] = Counter()
+        self._brought: Counter[bytes] = Counter()
+        """Ids of the messages that replacements in force may bring."""
         self._tombstones = tombstones
+        self._in_doubt: dict[int, Pending] = {}
+        """Replacements that have found something and may have been carried out before, by offset."""
+        self._carried_out: set[int] = set()
+        """Offsets of those whose message has come."""
 
     def rolled(self, uniq_key: bytes) -> None:
         """A roll copy is being written."""
@@ -59,19 +71,70 @@ class Cancels:
 
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
-        if position >= self._known_from and pending.uniq_key not in self._on_their_way:
+        may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
+        if position >= self._known_from and not may_come:
             return False
         self._in_force.setdefault(pending.uniq_key, []).append(pending)
+        if isinstance(pending.request, Replace):
+            self._brought[pending.request.schedule.uniq_key] += 1
         return True
 
     def taken_back(self, uniq_key: bytes) -> list[Pending]:
         """The transaction with a copy was aborted: the cancels that were waiting for it, to be applied again."""
         self.not_rolled(uniq_key)
-        return self._in_force.pop(uniq_key, [])
+        waiting = self._in_force.get(uniq_key, [])[:]
+        for pending in waiting:
+            self._out_of_force(pending)
+        return waiting
+
+    def _out_of_force(self, pending: Pending) -> None:
+        entries = self._in_force[pending.uniq_key]
+        entries.remove(pending)
+        if not entries:
+            del self._in_force[pending.uniq_key]
+        if isinstance(pending.request, Replace):
+            self._brought -= Counter([pending.request.schedule.uniq_key])
+
+    def takes_out(self, replacement: Pending) -> Pending | None:
+        """The first cancel in force that takes the replacement's message out before it has been sent."""
+        if not isinstance(replacement.request, Replace):
+            return None
+        schedule = replacement.request.schedule
+        hits = [
+            pending
+            for pending in self._in_force.get(schedule.uniq_key, [])
+            if replacement.offset < pending.offset and speaks_of(pending.request, schedule.topic)
+        ]
+        return min(hits, key=lambda pending: pending.offset, default=None)
+
+    def no_doubt(self, cancels: Sequence[Pending]) -> list[Pending]:
+        """Those of the cancels that take out the message of a replacement in doubt; its doubt is over then."""
+        takers = []
+        for offset, doubted in list(self._in_doubt.items()):
+            assert isinstance(doubted.request, Replace)
+            schedule = doubted.request.schedule
+            for pending in cancels:
+                if (
+                    pending.uniq_key == schedule.uniq_key
+                    and offset < pending.offset
+                    and speaks_of(pending.request, schedule.topic)
+                ):
+                    del self._in_doubt[offset]
+                    takers.append(pending)
+                    break
+        return takers
+
+    def doubt(self, pending: Pending) -> None:
+        """A replacement from before the committed offset has found something."""
+        if pending.offset not in self._carried_out:
+            self._in_doubt[pending.offset] = pending
 
     def copy_read(self, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
         """A roll copy has come: the first cancel that takes it out, if there is one."""
         hit = None
+        if offset < self._known_from:
+            self._in_doubt.pop(schedule.origin_offset, None)
+            self._carried_out.add(schedule.origin_offset)
         if schedule.uniq_key in self._in_force:
             hits = [
                 pending
@@ -92,19 +155,43 @@ class Cancels:
         """Those that no copy can come for any more."""
         if position < self._known_from:
             return
-        for uniq_key in [name for name in self._in_force if name not in self._on_their_way]:
-            yield from self._in_force.pop(uniq_key)
+        if not self._in_force:
+            return
+        brought: set[bytes] = set()
+        for pending in sorted(chain.from_iterable(self._in_force.values()), key=lambda pending: pending.offset):
+            if pending.uniq_key not in self._on_their_way and pending.uniq_key not in brought:
+                self._out_of_force(pending)
+                yield pending
+            elif isinstance(pending.request, Replace):
+                brought.add(pending.request.schedule.uniq_key)
 
-    def lowest_needed(self, watermark: tuple[int, int]) -> int | None:
+    def resolve(self, position: int) -> list[Pending]:
+        """Replacements that turn out not to have been carried out."""
+        if position < self._known_from or not self._in_doubt:
+            return []
+        found = [pending for _, pending in sorted(self._in_doubt.items())]
+        self._in_doubt = {}
+        self._carried_out = set()
+        return found
+
+    def lowest_needed(self, watermark: tuple[int, int], committed: int) -> int | None:
         """The lowest offset of a cancel that a rebuild still needs."""
-        self._tombstones = [tombstone for tombstone in self._tombstones if tombstone[1:] > watermark]
+        self._tombstones = [
+            tombstone for tombstone in self._tombstones if tombstone[1:] > watermark or tombstone.offset >= committed
+        ]
         offsets = [tombstone.cancel_offset for tombstone in self._tombstones]
         offsets += [pending.offset for entries in self._in_force.values() for pending in entries]
+        offsets += self._in_doubt
         return min(offsets, default=None)
 
     @property
-    def is_any_in_force(self) -> bool:
-        return bool(self._in_force)
+    def is_any_open(self) -> bool:
+        """Whether anything is only here and in Kafka."""
+        return bool(self._in_force or self._in_doubt)
+
+    def is_any_across(self, offset: int) -> bool:
+        """Whether a copy from this offset on has been taken out by a cancel from before it."""
+        return any(tombstone.cancel_offset < offset <= tombstone.offset for tombstone in self._tombstones)
 
     @property
     def tombstones(self) -> list[Tombstone]:

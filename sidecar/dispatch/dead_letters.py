@@ -6,6 +6,7 @@ from connectors.contract import ERROR_HEADERS, ErrorCode, Header
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, source_headers
 
 _CODE, _MESSAGE = str(Header.ERROR_CODE), str(Header.ERROR_MESSAGE)
+_OMITTED = str(Header.ERROR_OMITTED)
 _TOPIC, _PARTITION, _OFFSET = str(Header.ERROR_TOPIC), str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
 
 
@@ -41,9 +42,11 @@ def dead_letter(
         told = f"the value of {len(value or b'')} bytes is too large for this topic"
         message += f" ({told}: read it at ERROR_TOPIC, ERROR_OFFSET)"
         value = None
+        carried.append((_OMITTED, b"value"))
     else:
         message += " (key, value and headers are too large for this topic: read them at ERROR_TOPIC, ERROR_OFFSET)"
         key = value = None
+        carried.append((_OMITTED, b"record"))
     carried += [
         (_CODE, rejection.code.encode()),
         (_MESSAGE, message.encode()),

@@ -1,6 +1,6 @@
 """RIP-43's DequeuePut: due records go out, those that cannot go out become dead letters, in the same transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -22,12 +22,21 @@ class DequeuePut:
     """Produces drafts into the open transaction.
 
     Args:
+        onward: by schedule topic, those that its records may go on to, where no producer may send them.
         trace: whether delivered records say when they were published.
     """
 
-    def __init__(self, destinations: Destinations, dead_letter_topic: str, *, trace: bool = False) -> None:
+    def __init__(
+        self,
+        destinations: Destinations,
+        dead_letter_topic: str,
+        onward: Mapping[str, Iterable[str]] | None = None,
+        *,
+        trace: bool = False,
+    ) -> None:
         self._destinations = destinations
         self._dead_letter_topic = dead_letter_topic
+        self._onward = {source: frozenset(topics) for source, topics in (onward or {}).items()}
         self._trace = trace
         self._refused: dict[Coordinates, Rejection] = {}
         self._letter_size: dict[Coordinates, Size] = {}
@@ -61,7 +70,8 @@ class DequeuePut:
                         self._bury(publishing, source, record, rejection)
                         continue
                 if self._trace:
-                    headers.append((_TIMER_DEQUEUE_MS, b"%d" % now_ms))
+                    headers = [*headers, (_TIMER_DEQUEUE_MS, b"%d" % now_ms)]
+                    record = (*record[:4], headers, *record[5:])
                 try:
                     produce(topic, value, key, partition, headers=headers)
                 except (BufferError, KafkaException):
@@ -79,11 +89,12 @@ class DequeuePut:
         topic, partition = record[:2]
         if isinstance(topic, Rejection):
             return topic
-        if topic == source.topic:  # a roll, or a replacement; no producer can name a schedule topic (see parse.py)
-            return None
         refused = self._refused.get((source.topic, source.partition, record[6]))
         if refused is not None:
             return refused
+        if topic in self._onward.get(source.topic, ()):  # a roll, a replacement, a retry
+            partitions[topic] = 0  # the key decides, or the partition that the record came from
+            return None
         for fresh in (False, True):
             if topic not in partitions or fresh:
                 verdict = self._destinations.judge(topic, fresh=fresh)
@@ -108,7 +119,8 @@ class DequeuePut:
                     return too_large(record, error.str())
                 if error.fatal():
                     raise ClientsLostError(f"produce: {error}") from exception
-                raise TransactionAbortedError(error, [(str(topic), partition, error)]) from exception
+                publishing.refused(str(topic), partition, error)
+                raise TransactionAbortedError(error) from exception
             else:
                 return None
 

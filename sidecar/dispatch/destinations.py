@@ -23,6 +23,7 @@ class DestinationPolicy(Protocol):
     """The settings that govern destinations."""
 
     create_destinations: bool
+    max_group_topics: int
 
     def is_topic_allowed(self, topic: str) -> bool: ...
 
@@ -34,7 +35,9 @@ class Destinations:
 
     Args:
         count_partitions: asks Kafka; 0 when there is no such topic. Raises KafkaException when Kafka does not answer.
-        create_topic: creates a topic and tells how many partitions it has; used only where the policy says so.
+        create_topic: creates a topic and tells how many partitions it has; used for retry and dead-letter topics, and
+            for others where the policy says so.
+        count_group_topics: how many retry and dead-letter topics there are in the cluster.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Destinations:
         clock: Clock,
         count_partitions: Callable[[str], int],
         create_topic: Callable[[str], int],
+        count_group_topics: Callable[[], int],
     ) -> None:
         self._names = names
         self._policy = policy
         self._clock = clock
         self._count_partitions = count_partitions
         self._create_topic = create_topic
+        self._count_group_topics = count_group_topics
         self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
 
     def judge(self, topic: str, *, fresh: bool = False) -> int | Rejection:
@@ -78,7 +83,9 @@ class Destinations:
 
     def _find(self, topic: str) -> int | Rejection:
         partitions = self._count_partitions(topic)
-        if partitions == 0 and self._policy.create_destinations:
+        if partitions == 0 and (refusal := self._not_to_be_created(topic)):
+            return refusal
+        if partitions == 0:
             try:
                 partitions = self._create_topic(topic)
             except KafkaException as exception:
@@ -87,11 +94,24 @@ class Destinations:
                     raise
                 return Rejection(ErrorCode.DESTINATION_REFUSED, f"'{topic}' cannot be created: {error.str()}")
         if partitions == 0:
+            return Rejection(ErrorCode.UNKNOWN_DESTINATION, f"'{topic}' has been created, but Kafka does not show it")
+        return partitions
+
+    def _not_to_be_created(self, topic: str) -> Rejection | None:
+        most = self._policy.max_group_topics
+        if self._names.is_group_topic(topic):
+            if self._count_group_topics() >= most:
+                return Rejection(
+                    ErrorCode.TOO_MANY_GROUP_TOPICS,
+                    f"there is no topic '{topic}', and with {most} retry and dead-letter topics there are as many as "
+                    "max_group_topics allows; raise it, or create the topic",
+                )
+        elif not self._policy.create_destinations:
             return Rejection(
                 ErrorCode.UNKNOWN_DESTINATION,
                 f"there is no topic '{topic}'; create it, or let the sidecar do it with create_destinations",
             )
-        return partitions
+        return None
 
     def _forbidden(self, topic: str) -> Rejection | None:
         kind = self._names.kind(topic)

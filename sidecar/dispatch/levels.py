@@ -18,7 +18,7 @@ from confluent_kafka import Message
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import BY_KEY, HEADER_ERRORS, Headers, Outgoing, Rejection
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
@@ -146,7 +146,7 @@ class LevelPartition:
                 continue
             try:
                 headers: Headers = message.headers() or []  # type: ignore[assignment]
-            except UnicodeDecodeError:
+            except HEADER_ERRORS:
                 self._reject(message, offset, [], _UNREADABLE, now_ms)
                 continue
             parsed = parse(headers)
@@ -213,6 +213,15 @@ class LevelPartition:
         return 2 * self.waiting <= self._max_records and 2 * self._bytes <= self._max_bytes
 
     @property
+    def is_recovering(self) -> bool:
+        """Never: nothing before the committed offset is needed."""
+        return False
+
+    @property
+    def trouble(self) -> str:
+        return ""
+
+    @property
     def waiting(self) -> int:
         """Records in the read-ahead."""
         return self._waiting_records + len(self._rejected)
@@ -248,6 +257,9 @@ class LevelPartition:
     def _count(self, chunk: "Chunk", sign: int) -> None:
         self._waiting_records += sign * len(chunk.records)
         self._waiting_bytes += sign * chunk.size_bytes
+
+    def prepare(self, max_records: int, max_bytes: int) -> None:
+        """Nothing: what waits has been parsed when it was read."""
 
     @property
     def progress(self) -> tuple[int, str]:

@@ -34,11 +34,13 @@ class Joined:
 class Slot:
     """A loaded slot, sent up to ``cursor``."""
 
-    __slots__ = ("cursor", "loaded")
+    __slots__ = ("cursor", "decoded", "loaded")
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.cursor = 0
+        self.decoded: list[Outgoing] = []
+        """Records from ``cursor`` on that have been read already."""
 
     def __len__(self) -> int:
         """Records not yet sent."""
@@ -56,11 +58,19 @@ class Ready:
         self._store = store
         self._watermark = watermark
         self._slots: list[Slot] = []
+        self._in_slots = 0
         self._joined: list[Joined] = []
         self._taken: list[tuple[Slot, int]] = []
         self._taken_joined: list[Joined] = []
-        self.loaded_until_ms = 0
+
+    @property
+    def loaded_until_ms(self) -> int:
         """Slots before this time are loaded, or empty; what arrives for them joins. 0: none is yet."""
+        return self._store.loaded_until_ms
+
+    @loaded_until_ms.setter
+    def loaded_until_ms(self, time_ms: int) -> None:
+        self._store.loaded_until_ms = time_ms
 
     def load(self, until_ms: int, enough: int) -> None:
         """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are."""
@@ -80,6 +90,7 @@ class Ready:
             self.loaded_until_ms = slot_ms + self._store.precision_ms
             if len(loaded.act_ms):
                 self._slots.append(Slot(loaded))
+                self._in_slots += len(loaded.act_ms)
 
     def join(self, joined: Joined) -> None:
         heapq.heappush(self._joined, joined)
@@ -87,7 +98,7 @@ class Ready:
     @property
     def waiting(self) -> int:
         """Records at hand."""
-        return sum(map(len, self._slots)) + len(self._joined)
+        return self._in_slots + len(self._joined)
 
     @property
     def joined(self) -> int:
@@ -109,10 +120,10 @@ class Ready:
             # 1. From the slot at hand, up to the next of those that joined: on a tie the slot's came first.
             until_ms = min(now_ms, self._joined[0].key[0]) if self._joined else now_ms
             if self._slots:
-                payloads = self._take_from_slot(until_ms, max_records - len(records), max_bytes)
-                if payloads:
-                    records += map(decode_record, payloads)
-                    max_bytes -= sum(map(len, payloads))
+                taken, size_bytes = self._take_from_slot(until_ms, max_records - len(records), max_bytes)
+                if taken:
+                    records += taken
+                    max_bytes -= size_bytes
                     continue
             # 2. Then that one.
             if not self._joined or self._joined[0].key[0] > now_ms:
@@ -131,7 +142,9 @@ class Ready:
         for slot, cursor in reversed(self._taken):
             if not any(other is slot for other in self._slots):
                 self._slots.insert(0, slot)
+            self._in_slots += slot.cursor - cursor
             slot.cursor = cursor
+            slot.decoded = []
         for joined in self._taken_joined:
             heapq.heappush(self._joined, joined)
         self.confirm()
@@ -163,6 +176,8 @@ class Ready:
             kept = np.ones(len(loaded.act_ms), bool)
             kept[gone] = False
             slot.loaded = loaded.where(kept)
+            slot.decoded = []
+            self._in_slots -= len(gone)
         self._slots = [slot for slot in self._slots if len(slot)]
         return Loaded.joined([_NONE, *removed])
 
@@ -175,7 +190,9 @@ class Ready:
         slots, self._joined = snapshot
         for slot, loaded in slots:
             slot.loaded = loaded
+            slot.decoded = []
         self._slots = [slot for slot, _ in slots]
+        self._in_slots = sum(map(len, self._slots))
 
     def pending(self) -> Loaded:
         """What is at hand and not taken."""
@@ -183,22 +200,40 @@ class Ready:
         parts += [joined.stored for joined in self._joined]
         return Loaded.joined([_NONE, *parts])
 
-    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> list[bytes]:
+    def prepare(self, max_records: int, max_bytes: int) -> None:
+        """Read what comes next, so that `take` need not, for when there is nothing better to do."""
+        if self._slots:
+            slot = self._slots[0]
+            self._read_on(slot, _fitting(slot, min(max_records, len(slot)), max_bytes))
+
+    def count_topics(self) -> list[tuple[int, int]]:
+        """(topic hash, records) of what is at hand."""
+        hashes, counts = np.unique(self.pending().topic_hash, return_counts=True)
+        return list(zip(hashes.tolist(), counts.tolist(), strict=True))
+
+    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> tuple[list[Outgoing], int]:
         slot = self._slots[0]
-        loaded, begin = slot.loaded, slot.cursor
-        due = int(np.searchsorted(loaded.act_ms[begin:], until_ms, side="right"))
-        end = begin + min(due, max_records)
-        if end == begin:
-            return []
-        sizes = np.cumsum(loaded.payload_size[begin:end])
-        if sizes[-1] > max_bytes:
-            end = begin + max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
-        payloads = self._store.read(loaded.payload_pos[begin:end], loaded.payload_size[begin:end])
+        begin = slot.cursor
+        due = int(np.searchsorted(slot.loaded.act_ms[begin:], until_ms, side="right"))
+        count = _fitting(slot, min(due, max_records), max_bytes)
+        if count == 0:
+            return [], 0
+        self._read_on(slot, count)
+        records, slot.decoded = slot.decoded[:count], slot.decoded[count:]
         self._taken.append((slot, begin))
-        slot.cursor = end
+        slot.cursor += count
+        self._in_slots -= count
         if not len(slot):
             self._slots.pop(0)
-        return payloads
+        return records, int(slot.loaded.payload_size[begin : begin + count].sum())
+
+    def _read_on(self, slot: Slot, count: int) -> None:
+        """Have the next ``count`` records of a slot decoded."""
+        begin, end = slot.cursor + len(slot.decoded), slot.cursor + count
+        if begin < end:
+            loaded = slot.loaded
+            payloads = self._store.read(loaded.payload_pos[begin:end], loaded.payload_size[begin:end])
+            slot.decoded += map(decode_record, payloads)
 
     def _behind_watermark_removed(self, loaded: Loaded) -> Loaded:
         """Less what is done: a slot that was sent in part before a restart still holds all of it."""
@@ -211,6 +246,16 @@ class Ready:
             payloads = self._store.read(loaded.payload_pos[at_watermark], loaded.payload_size[at_watermark])
             kept[at_watermark] = [decode_record(payload)[6] > done_offset for payload in payloads]
         return loaded.where(kept)
+
+
+def _fitting(slot: Slot, count: int, max_bytes: int) -> int:
+    """How many of the next ``count`` records of a slot fit, at least one."""
+    if count == 0:
+        return 0
+    sizes = np.cumsum(slot.loaded.payload_size[slot.cursor : slot.cursor + count], dtype=np.int64)
+    if sizes[-1] <= max_bytes:
+        return count
+    return max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
 
 
 _NONE = Loaded(

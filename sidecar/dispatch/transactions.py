@@ -23,37 +23,16 @@ Produce = Callable[..., object]
 
 log = structlog.get_logger("timewheel.dispatch")
 
-REFUSALS = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.INVALID_REQUIRED_ACKS,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-"""Errors of a record or its destination that repeating does not mend."""
+Refusal = tuple[str, int, KafkaError]
+"""What Kafka said of a single record: topic, partition, error."""
 
 
 class TransactionAbortedError(Exception):
-    """The transaction was aborted: nothing of it is visible, and its records may be tried again.
+    """The transaction was aborted: nothing of it is visible, and its records may be tried again."""
 
-    Attributes:
-        refusals: what Kafka said of single records, by topic and partition; innocents in the same batch are included.
-    """
-
-    def __init__(self, error: KafkaError, refusals: Sequence[tuple[str, int, KafkaError]] = ()) -> None:
+    def __init__(self, error: KafkaError) -> None:
         super().__init__(str(error))
         self.error = error
-        self.refusals = list(refusals)
 
 
 class StoppedWaitingError(Exception):
@@ -72,6 +51,9 @@ class Publishing(Protocol):
     def make_room(self) -> None:
         """The producer's queue is full: let it send."""
 
+    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
+        """``produce`` has refused a record of the open batch."""
+
     def commit(self, offsets: list[TopicPartition]) -> None:
         """Begin to make the records and the offsets final; `settle` tells the outcome."""
 
@@ -84,8 +66,12 @@ class Publishing(Protocol):
             ClientsLostError: the clients are of no more use.
         """
 
-    def abort(self) -> None:
-        """Make sure that nothing of the open batch becomes visible."""
+    def abort(self) -> list[Refusal]:
+        """Make sure that nothing of the open batch becomes visible; what Kafka said of single records.
+
+        Innocents in the same batch as a guilty record are among them. Only now are the reports complete: librdkafka
+        hands them out when it flushes.
+        """
 
     def close(self) -> None:
         """Release the producers without waiting; what is open ends at the next start, or by its time-out."""
@@ -108,7 +94,7 @@ class ExactlyOnce:
         self,
         producers: Sequence[Producer],
         group_metadata: Callable[[], Any],
-        failures: list[tuple[str, int, KafkaError]],
+        failures: list[Refusal],
         is_stopping: Callable[[], bool],
         make_caller: Callable[[Callable[[], int]], Caller] = CallThread,
     ) -> None:
@@ -140,6 +126,9 @@ class ExactlyOnce:
     def make_room(self) -> None:
         self._producer.poll(0.05)
 
+    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
+        self._failures.append((topic, partition, error))
+
     def commit(self, offsets: list[TopicPartition]) -> None:
         producer, metadata = self._producer, self._group_metadata()
 
@@ -158,13 +147,15 @@ class ExactlyOnce:
         # 3. Only now may the other producer begin.
         self._turn += 1
 
-    def abort(self) -> None:
+    def abort(self) -> list[Refusal]:
         producer = self._producer
         try:
             self._call(lambda: self._until_answered(producer.abort_transaction, "abort_transaction"))
         except TransactionAbortedError as error:
             raise ClientsLostError(f"abort_transaction: {error}") from error
+        producer.poll(0)
         self._turn += 1
+        return self._failures[:]
 
     def close(self) -> None:
         self._caller.close()
@@ -184,7 +175,7 @@ class ExactlyOnce:
                 if error.fatal():
                     raise ClientsLostError(f"{name}: {error}") from exception
                 if error.txn_requires_abort():
-                    raise TransactionAbortedError(error, self._failures) from exception
+                    raise TransactionAbortedError(error) from exception
                 if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
                     raise ClientsLostError(f"{name}: {error}") from exception
                 if self._is_stopping():
@@ -202,7 +193,7 @@ class AtLeastOnce:
         self,
         producer: Producer,
         commit_offsets: Callable[[list[TopicPartition]], object],
-        failures: list[tuple[str, int, KafkaError]],
+        failures: list[Refusal],
         is_stopping: Callable[[], bool],
     ) -> None:
         self._producer = producer
@@ -218,6 +209,9 @@ class AtLeastOnce:
     def make_room(self) -> None:
         self._producer.poll(0.05)
 
+    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
+        self._failures.append((topic, partition, error))
+
     def commit(self, offsets: list[TopicPartition]) -> None:
         self._offsets = offsets
 
@@ -226,7 +220,7 @@ class AtLeastOnce:
             if self._is_stopping():
                 raise StoppedWaitingError("flush: kafka does not answer")
         if self._failures:
-            raise TransactionAbortedError(self._failures[0][2], self._failures)
+            raise TransactionAbortedError(self._failures[0][2])
         while True:
             try:
                 self._commit_offsets(self._offsets)
@@ -239,16 +233,17 @@ class AtLeastOnce:
             else:
                 return
 
-    def abort(self) -> None:
+    def abort(self) -> list[Refusal]:
         """Nothing can be taken back; what was refused will be tried again."""
         self._producer.flush(CALL_TIMEOUT_S)
+        return self._failures[:]
 
     def close(self) -> None:
         self._producer.purge()
         self._producer.poll(0)
 
 
-def collect_failures(failures: list[tuple[str, int, KafkaError]]) -> Callable[[KafkaError | None, Message], None]:
+def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Message], None]:
     """A delivery callback that keeps what failed."""
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:

@@ -3,21 +3,19 @@
     offer     parse ──► already due: straight to the next transaction
                     ──► later: payload log, timer log, wheel
                     ──► cancel, replace: take out what is pending
-    take      what is due, in (time, offset) order, with everything that arrived already due
+    take      what is due, in (time, offset) order; what arrived already due after what was due before it arrived
     confirm   the transaction is final: watermark and offset move
 
 The state that must not be lost is in Kafka (`wheel_progress`); the files are a cache of it. After a start, records
 between the checkpoint and the committed offset are read again (replay): what the watermark says is done is passed over,
 the rest is stored, and nothing is published before that is through.
 
-A transaction takes everything that arrived already due, because the committed offset may only move past a record that
-is stored or published; and the watermark moves past those, so no pending record before them may be left behind. Where
-there is such a backlog, records that came due behind it are stored and wait their turn.
+What arrived already due (`late`) waits in memory, and the committed offset stands at the first of it. Before it go the
+stored records that were due by its arrival, whose offsets are all lower; after it the others, which may be higher. So
+the watermark never passes a stored record below the committed offset, and no record above that is sent.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,25 +25,31 @@ from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
 from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
+from sidecar.dispatch.decisions import Decisions
+from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Joined, Ready
+from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import WheelProgress
-from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
+from sidecar.dispatch.wheel_view import WheelView
+from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
-from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery
+from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, decode_record, encode_record
-from sidecar.store.errors import SlotConflict
+from sidecar.records import BY_KEY, HEADER_ERRORS, Headers, Outgoing, Rejection, decode_record, encode_record
+from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
+from sidecar.store.opening import open_store
 from sidecar.store.recovery import Owner
-from sidecar.store.timer_store import Loaded, Marks, open_store
+from sidecar.store.timer_store import Loaded, Marks
 
 CHECKPOINT_EVERY_MS = 1_000
 TRY_AGAIN_MS = 1_000
 """How long intake pauses before it tries a full disk again."""
-OLDEST_EVERY_MS = 10_000
-JOINED_MAX = 50_000
-"""Records for loaded slots that are kept at hand; beyond it the partition is paused until some are sent."""
+LOOK_EVERY_MS = 10_000
+"""How often the whole wheel is looked at, some 10 ms: for the oldest pending record, and for metrics."""
+HITS_AHEAD_MAX = 200
+"""Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -58,7 +62,6 @@ _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 _UNREADABLE = Rejection(
     ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
 )
-_by_time = itemgetter(5)
 
 log = structlog.get_logger("timewheel.wheel")
 
@@ -68,19 +71,26 @@ class WheelSettings(NamedTuple):
 
     plan: Plan
     slots_total: int
+    disk_quota_bytes: int | None
+    at_hand_records: int
+    """Most records in memory that came due or for loaded slots; beyond it the partition is paused until half are sent.
+
+    More than a level's: while it is paused nothing is stored."""
+    at_hand_bytes: int
+    """The same for the bytes of those that came due, about."""
     directory: Path
     trace: bool = False
 
 
-class Staged(NamedTuple):
-    """A record to be stored with its batch."""
+class Complete(NamedTuple):
+    """The logs up to these marks hold all below the offset that is not done."""
 
-    record: Outgoing
-    act_ms: int
-    timestamp_ms: int
-    uniq_key: bytes
-    real_topic: str
-    rolls: bool
+    offset: int
+    marks: Marks
+
+
+Staged = tuple[Outgoing, int, int, bytes, str, bool]
+"""A record to be stored with its batch: the record, act_ms, timestamp_ms, id, destination, whether it rolls."""
 
 
 class WheelPartition:
@@ -89,7 +99,11 @@ class WheelPartition:
     Args:
         start: committed offset and metadata, and the log's end.
         owner: whose the directory is.
-        count_cancel: told each cancel's outcome once it is final: ``cancelled``, ``too_late``, ``unknown``.
+        tell_outcomes: told after each commit what it made final, and the committed offset: by the offset of the
+            cancel, ``cancelled``, ``too_late`` or ``unknown``.
+
+    Where a method raises StoreError or OSError, what is in memory is of no more use: `close`, and begin again from the
+    committed progress.
     """
 
     def __init__(
@@ -103,16 +117,20 @@ class WheelPartition:
         owner: Owner,
         fs: FileSystem,
         now_ms: int,
-        count_cancel: Callable[[str, int], None],
+        tell_outcomes: Callable[[Mapping[int, str], int], None],
     ) -> None:
         self.topic = topic
         self.partition = partition
         self._blocked_ms = 0
-        self.blocked = ""
+        self._blocked = ""
         """Why intake cannot go on (a full disk); empty while it can."""
+        self._now_ms = now_ms
+        """The highest time that has been told."""
         self._parser = parser
         self._trace = settings.trace
-        self._count_cancel = count_cancel
+        self._at_hand_records = settings.at_hand_records
+        self._at_hand_bytes = settings.at_hand_bytes
+        self._tell_outcomes = tell_outcomes
         progress = WheelProgress.decode(start.metadata, start.offset, settings.plan)
         self._committed = start.offset
         self._replay_until = start.offset
@@ -124,6 +142,7 @@ class WheelPartition:
             owner,
             slots_total=settings.slots_total,
             precision_ms=settings.plan.precision_ms,
+            quota_bytes=settings.disk_quota_bytes,
             committed_offset=start.offset,
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
@@ -135,23 +154,26 @@ class WheelPartition:
         tombstones = [Tombstone(*entry) for entry in opened.extra.get("tombstones", [])]
         self._cancels = Cancels(max(start.offset, start.end_offset), tombstones)
         self._oldest_pending = progress.lowest_needed
-        self._late: list[Outgoing] = []
+        self._late = Late()
+        self._arriving: list[Outgoing] = []
+        """What of the batch that is being taken in is due already."""
         self._staged: list[Staged] = []
         self._copies_read: list[tuple[int, bytes]] = []
         """Offset and id of the roll copies in the batch that is being taken in."""
-        self._has_hit: set[int] = set()
-        """Offsets of the cancels in force that have taken something out."""
-        self._outcomes: dict[int, str] = {}
-        """By the cancel's offset; told once that is below the committed one."""
-        self._taken_late: list[Outgoing] = []
+        hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
+        self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
+        self._is_waiting_for_late = False
+        """Whether no more cancels are taken in before what came due is sent."""
         self._taken: list[Outgoing] = []
         self._taken_watermark = self._watermark
         self._taken_position = self.position
-        self._taken_marks: Marks = self._store.marks()
+        self._taken_marks = Complete(self.position, self._store.marks())
         self._committed_marks = self._taken_marks
+        topic_names = {int(number): str(name) for number, name in opened.extra.get("topics", [])}
+        self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names)
         self._checkpointed_ms = now_ms
         self._is_checkpointed = True
-        self._oldest_ms = now_ms
+        self._looked_ms = now_ms - LOOK_EVERY_MS  # a process that never lives long must not leave it where it is
         log.info(
             "wheel opened",
             partition=partition,
@@ -171,108 +193,131 @@ class WheelPartition:
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Take in records of this partition, in offset order.
 
-        Where the disk is full, ``blocked`` says so, and ``position`` stays at the first record that is not taken in.
+        Where the disk is full, ``trouble`` says so, and ``position`` stays at the first record that is not taken in.
         """
-        if self.blocked:  # what follows the first record that is not taken in is read again with it
+        if (
+            self._blocked or self._is_waiting_for_late
+        ):  # what follows the first record that is not taken in is read again with it
             return
-        now_ms = max(now_ms, self._watermark[0])
+        now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
         cancels: list[Pending] = []
+        parse = self._parser.parse
+        last_from, last_plan = self._plans.since[-1]
         try:
             for message in messages:
                 offset: int = message.offset()  # type: ignore[assignment]
                 if offset < self.position:
                     continue
-                plan = self._plans.of(offset)
+                plan = last_plan if offset >= last_from else self._plans.of(offset)
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                     timestamp_ms = message.timestamp()[1]
-                    request = self._parser.parse(headers, offset, timestamp_ms, plan)
-                except UnicodeDecodeError:
+                    request = parse(headers, offset, timestamp_ms, plan)
+                except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
-                if isinstance(request, Schedule) and not cancels:
-                    self._schedule(request, plan, message, offset, timestamp_ms, now_ms)
+                if type(request) is tuple and not cancels:  # a plain one: nearly always
+                    parsed: Parsed = request  # type: ignore[assignment]
+                    self._schedule(parsed, plan, message, headers, offset, timestamp_ms, now_ms)
                 elif isinstance(request, Cancel | Replace):
+                    if self._decisions.ahead + len(cancels) >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
+                        self._is_waiting_for_late = True
+                        break
                     self._store_staged()
-                    cancels.append(Pending(offset, request, message.key(), message.value()))
+                    if any(_brings(pending.request, request.uniq_key) for pending in cancels):
+                        self._apply_cancels(cancels, now_ms)
+                        cancels = []
+                    cancels.append(Pending(offset, request, message.key(), message.value(), headers))
                 else:
                     if cancels:
                         self._apply_cancels(cancels, now_ms)
                         cancels = []
-                    if isinstance(request, Schedule):
-                        self._schedule(request, plan, message, offset, timestamp_ms, now_ms)
+                    if not isinstance(request, Rejection):
+                        self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
                     elif offset >= self._replay_until:
-                        self._late.append(
+                        self._arriving.append(
                             (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
                         )
                 self.position = offset + 1
             self._store_staged()
             if cancels:
                 self._apply_cancels(cancels, now_ms)
+            self._late.add(now_ms, self._arriving)
+            self._arriving = []
         except (OSError, SlotConflict) as error:
             self._block(error, cancels, now_ms)
+            if self.is_recovering and isinstance(error, SlotConflict):
+                raise  # nothing is sent before the end of the recovery, so that waiting makes no room
         for offset, uniq_key in self._copies_read:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key)
         self._copies_read.clear()
         self._expire_cancels(now_ms)
 
+    def _is_behind(self, cancels: list[Pending], request: Cancel | Replace) -> bool:
+        """Whether something waits that holds back the committed offset, or will when these are applied."""
+        requests = [request, *(pending.request for pending in cancels)]
+        return bool(self._late or self._arriving) or any(isinstance(one, Replace) for one in requests)
+
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        if self.blocked:  # there is: from the first record that is not taken in
+        if self._blocked or self._is_waiting_for_late:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
 
     def _schedule(
-        self, schedule: Schedule, plan: Plan, message: Message, offset: int, timestamp_ms: int, now_ms: int
+        self,
+        parsed: Parsed,
+        plan: Plan,
+        message: Message,
+        source_headers: Headers,
+        offset: int,
+        timestamp_ms: int,
+        now_ms: int,
     ) -> None:
         """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
+        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset = parsed
         replayed = offset < self._replay_until
-        act_ms, rolls = plan.act_at(timestamp_ms, schedule.due_ms)
-        if schedule.roll_times:
-            self._copies_read.append((offset, schedule.uniq_key))
-            hit = self._cancels.copy_read(schedule, act_ms, offset)
-            if hit is not None:
-                if not replayed:
-                    self._decided("cancelled", hit)
-                return
+        act_ms, rolls = due_ms, False
+        if due_ms - timestamp_ms >= plan.roll_window_ms - plan.precision_ms:
+            act_ms, rolls = plan.act_at(timestamp_ms, due_ms)
+        if origin_offset != offset and self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
+            return
         if replayed and (act_ms, offset) <= self._watermark:
             return
         if rolls:
-            record = self._roll(schedule, message, offset, act_ms)
+            record = self._roll(Schedule(*parsed), message, source_headers, offset, act_ms)
         else:
-            record = self._deliver(schedule, message, offset, now_ms)
+            headers.append((_UNIQ_KEY, uniq_key))
+            headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
+            if roll_times:
+                headers.append((_TIMER_ROLL_TIMES, b"%d" % roll_times))
+            if self._trace:
+                headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
+            record = topic, partition, message.key(), message.value(), headers, due_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
-            self._late.append(record)
+            self._arriving.append(record)
         else:
-            self._staged.append(Staged(record, act_ms, timestamp_ms, schedule.uniq_key, schedule.topic, rolls))
+            self._staged.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
 
-    def _deliver(self, schedule: Schedule, message: Message, offset: int, now_ms: int) -> Outgoing:
-        headers = schedule.carried
-        headers.append((_UNIQ_KEY, schedule.uniq_key))
-        headers.append((_TIMER_OUT_MS, b"%d" % schedule.due_ms))
-        if schedule.roll_times:
-            headers.append((_TIMER_ROLL_TIMES, b"%d" % schedule.roll_times))
-        if self._trace:
-            headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
-        return (
-            schedule.topic,
-            schedule.partition,
-            message.key(),
-            message.value(),
-            headers,
-            schedule.due_ms,
-            offset,
-            schedule.control,
-        )
+    def _is_cancelled_copy(self, copy: Schedule, act_ms: int, offset: int) -> bool:
+        """A copy has come, of a roll or a replacement: whether a cancel before it takes it out."""
+        self._copies_read.append((offset, copy.uniq_key))
+        hit = self._cancels.copy_read(copy, act_ms, offset)
+        if hit is None:
+            return False
+        self._decisions.copy_taken_out(hit, offset)
+        return True
 
-    def _roll(self, schedule: Schedule, message: Message, offset: int, act_ms: int) -> Outgoing:
+    def _roll(
+        self, schedule: Schedule, message: Message, source_headers: Headers, offset: int, act_ms: int
+    ) -> Outgoing:
         """The copy that a roll writes to the end of this partition, with the absolute time and the id."""
         headers = self._wheel_headers(schedule)
         headers += self._parser.roll_headers(
             schedule.uniq_key, schedule.origin_offset, schedule.roll_times + 1, schedule.due_ms
         )
-        return self.topic, self.partition, message.key(), message.value(), headers, act_ms, offset, schedule.control
+        return self.topic, self.partition, message.key(), message.value(), headers, act_ms, offset, source_headers
 
     def _wheel_headers(self, schedule: Schedule) -> Headers:
         headers = [*schedule.carried, (_REAL_TOPIC, schedule.topic.encode())]
@@ -285,36 +330,42 @@ class WheelPartition:
         staged, self._staged = self._staged, []
         if not staged:
             return
+        records, act_ms, timestamp_ms, ids, topics, rolls = zip(*staged, strict=True)
+        topic_hash = {topic: hash_topic(topic) for topic in set(topics)}
+        self._view.remember(topic_hash)
         try:
             stored = self._store.put(
-                [encode_record(one.record) for one in staged],
-                np.fromiter((one.act_ms for one in staged), np.int64, len(staged)),
-                np.fromiter((one.timestamp_ms for one in staged), np.int64, len(staged)),
-                hash_ids([one.uniq_key for one in staged]),
-                np.fromiter((hash_topic(one.real_topic) for one in staged), np.int32, len(staged)),
-                np.fromiter((one.rolls for one in staged), np.bool_, len(staged)),
+                list(map(encode_record, records)),
+                np.array(act_ms, np.int64),
+                np.array(timestamp_ms, np.int64),
+                hash_ids(ids),
+                np.fromiter(map(topic_hash.__getitem__, topics), np.int32, len(topics)),
+                np.array(rolls, np.bool_),
+                within_quota=not self.is_recovering,
             )
         except (OSError, SlotConflict):
             self._staged = staged
             raise
-        for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms):
-            one = staged[number]
-            self._ready.join(Joined((one.act_ms, one.record[6]), one.record, stored.where(np.array([number]))))
+        for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms).tolist():
+            record = records[number]
+            self._ready.join(Joined((act_ms[number], record[6]), record, stored.where(np.array([number]))))
 
     def _block(self, error: OSError | SlotConflict, cancels: list[Pending], now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
-        firsts = [one.record[6] for one in self._staged] + [pending.offset for pending in cancels]
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
+        firsts = [staged[0][6] for staged in self._staged] + [pending.offset for pending in cancels]
         self._staged = []
         if firsts:
             self.position = min(firsts)
-            self._late = [record for record in self._late if record[6] < self.position]
-        self._outcomes = {offset: outcome for offset, outcome in self._outcomes.items() if offset < self.position}
-        self.blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
+            self._late.drop(lambda record: record[6] >= self.position)
+        self._decisions.undo_from(self.position)
+        self._blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         self._blocked_ms = now_ms
         log.error(
             "wheel intake paused",
             partition=self.partition,
-            reason=self.blocked,
+            reason=self._blocked,
             operator_action="make room in data_dir; intake goes on by itself",
         )
 
@@ -323,6 +374,7 @@ class WheelPartition:
     def _apply_cancels(self, cancels: list[Pending], now_ms: int) -> None:
         """Take out what the cancels name, in one pass over what is pending."""
         hits: dict[int, int] = {}
+        """By the cancel's offset: the lowest offset of what it has taken out."""
 
         by_id: dict[bytes, list[Pending]] = {}
         for pending in cancels:
@@ -331,52 +383,44 @@ class WheelPartition:
         def matches(record: Outgoing) -> bool:
             for name, value in record[4]:
                 if name == _UNIQ_KEY and value in by_id:
-                    topic = self._real_topic(record)
+                    topic = self._view.real_topic(record)
                     for pending in by_id[value]:
                         if record[6] < pending.offset and speaks_of(pending.request, topic):
-                            hits[pending.offset] = hits.get(pending.offset, 0) + 1
+                            hits[pending.offset] = min(record[6], hits.get(pending.offset, record[6]))
                             return True
             return False
 
-        late, loaded = self._late, self._ready.snapshot()
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
+        late, loaded = self._late.snapshot(), self._ready.snapshot()
         try:
             self._take_out(cancels, hits, matches)
-        except OSError:
+        except (OSError, StoreError):
             # Nothing is taken out: the cancels are read again once there is room, and have to find it then.
-            self._late = late
+            self._late.restore(late)
             self._ready.restore(loaded)
             raise
-        # 4. Outcomes; where a roll copy may still come, the cancel stays in force.
-        for pending in cancels:
-            kept = self._cancels.keep(pending, self.position)
-            if pending.offset < self._replay_until:
-                continue
-            if pending.offset in hits:
-                self._decided("cancelled", pending)
-            elif not kept:
-                self._decided(_missed(pending, now_ms), pending)
-            if not kept:
-                self._has_hit.discard(pending.offset)
+        # 4. Outcomes.
+        self._decisions.applied(
+            cancels, hits, list(self._messages_in_hand()), self.position, now_ms, is_behind=bool(self._late)
+        )
+
+    def _messages_in_hand(self) -> Iterator[tuple[bytes, str]]:
+        """Id and topic of what is in the transaction in hand, copies left out: those are known to be on their way."""
+        for record in self._taken:
+            topic = record[0]
+            if topic != self.topic and not isinstance(topic, Rejection):
+                yield next((value for name, value in record[4] if name == _UNIQ_KEY and value), b""), topic
 
     def _take_out(self, cancels: list[Pending], hits: dict[int, int], matches: Callable[[Outgoing], bool]) -> None:
         # 1. What waits for the next transaction, then what is loaded: both are in memory.
-        self._late = [record for record in self._late if isinstance(record[0], Rejection) or not matches(record)]
+        self._late.drop(lambda record: not isinstance(record[0], Rejection) and matches(record))
         id_hashes = hash_ids([pending.uniq_key for pending in cancels])
         removed = [self._ready.drop(matches, id_hashes)]
-        # 2. What is on disk only: in the slot that a cancel names, then wherever it is.
-        missed = [pending for pending in cancels if pending.offset not in hits]
-        hinted = [pending for pending in missed if isinstance(pending.request, Cancel) and pending.request.deliver_ms]
-        for pending in hinted:
-            deliver_ms: int = pending.request.deliver_ms  # type: ignore[union-attr, assignment]
-            if deliver_ms >= self._ready.loaded_until_ms:
-                found = self._store.find_in_slot(hash_ids([pending.uniq_key]), deliver_ms)
-                removed.append(self._matching(found, matches))
-        missed = [pending for pending in cancels if pending.offset not in hits]
-        if missed:
-            found = self._store.find(
-                hash_ids([pending.uniq_key for pending in missed]), max(self._ready.loaded_until_ms, self._watermark[0])
-            )
-            removed.append(self._matching(found, matches))
+        # 2. What is on disk only. Also where something was found: a message with the same id that is left now would be
+        #    taken out after a restart, when all of them are on disk.
+        found = self._store.find(id_hashes, max(self._ready.loaded_until_ms, self._watermark[0]))
+        removed.append(self._matching(found, matches))
         # 3. All of them in one write: all or none.
         self._store.delete(Loaded.joined(removed))
 
@@ -386,37 +430,23 @@ class WheelPartition:
         kept = [(record[5], record[6]) > self._watermark and matches(record) for record in records]
         return found.where(np.array(kept, np.bool_))
 
-    def _real_topic(self, record: Outgoing) -> str:
-        """Where a record goes in the end, also where its next step is a roll."""
-        if record[0] != self.topic:
-            return str(record[0])
-        return next((value.decode() for name, value in record[4] if name == _REAL_TOPIC and value), "")
+    def _bring(self, pending: Pending, deciding_offset: int) -> None:
+        """A replacement is carried out: its message goes out, as a copy of its record that has not rolled yet.
 
-    def _decided(self, outcome: str, pending: Pending) -> None:
-        """A cancel's outcome is known; a replacement's message goes out with it, as an ordinary wheel record.
-
-        Known once: one that has hit and stays in force may hit again, where ids are reused, and ends in force.
+        As with a roll, a cancel between the two is still able to take it out.
         """
-        if pending.offset in self._has_hit:
-            return
-        if outcome == "cancelled":
-            self._has_hit.add(pending.offset)
-        if isinstance(pending.request, Replace):
-            outcome = "cancelled" if outcome == "cancelled" else "too_late"
-            if outcome == "cancelled":
-                self._late.append(self._replacement(pending, pending.request.schedule))
-        self._outcomes[pending.offset] = outcome
-
-    def _replacement(self, pending: Pending, schedule: Schedule) -> Outgoing:
+        assert isinstance(pending.request, Replace)
+        schedule = pending.request.schedule
         headers = self._wheel_headers(schedule)
-        headers += [(_UNIQ_KEY, schedule.uniq_key), (_TIMER_DELIVER_MS, b"%d" % schedule.due_ms)]
-        return self.topic, self.partition, pending.key, pending.value, headers, 0, pending.offset, schedule.control
+        headers += self._parser.roll_headers(schedule.uniq_key, pending.offset, 0, schedule.due_ms)
+        self._arriving.append(
+            (self.topic, self.partition, pending.key, pending.value, headers, 0, deciding_offset, pending.headers)
+        )
 
     def _expire_cancels(self, now_ms: int) -> None:
-        for pending in self._cancels.expire(self.position):
-            if pending.offset >= self._replay_until:
-                self._decided(_missed(pending, now_ms), pending)
-            self._has_hit.discard(pending.offset)
+        self._decisions.expire(self.position, now_ms)
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -426,7 +456,7 @@ class WheelPartition:
         if self.is_recovering:
             return None
         if self._late:
-            return 0
+            return self._late.first_arrived_ms
         if not self._ready.loaded_until_ms:
             return 0
         times = [time_ms for time_ms in (self._ready.next_ms, self._next_slot_ms()) if time_ms is not None]
@@ -434,81 +464,122 @@ class WheelPartition:
 
     @property
     def is_full(self) -> bool:
-        return bool(self.blocked) or self._ready.joined > JOINED_MAX
+        at_hand, size_bytes = self._ready.joined + self._late.count, self._late.size_bytes
+        return (
+            bool(self._blocked)
+            or self._is_waiting_for_late
+            or at_hand > self._at_hand_records
+            or size_bytes > self._at_hand_bytes
+        )
 
     @property
     def has_room(self) -> bool:
-        return not self.blocked and 2 * self._ready.joined <= JOINED_MAX
+        at_hand, size_bytes = self._ready.joined + self._late.count, self._late.size_bytes
+        return (
+            not self._blocked
+            and not self._is_waiting_for_late
+            and 2 * at_hand <= self._at_hand_records
+            and 2 * size_bytes <= self._at_hand_bytes
+        )
+
+    @property
+    def trouble(self) -> str:
+        if self.is_recovering:
+            return f"reads again what is committed, at offset {self.position} of {self._replay_until}"
+        return f"intake is paused: {self._blocked}" if self._blocked else ""
 
     @property
     def waiting(self) -> int:
         """Records at hand, those on disk only not counted."""
-        return len(self._late) + self._ready.waiting
+        return self._late.count + self._ready.waiting
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
-        """What is due, for one transaction; `confirm` or `put_back` must follow.
-
-        May be more than ``max_records`` by what arrived already due: that cannot be left out.
-        """
+        """What is due, for one transaction; `confirm` or `put_back` must follow."""
         if self.is_recovering:
             return []
+        self._now_ms = max(self._now_ms, now_ms)
         now_ms = max(now_ms, self._watermark[0])
-        room = max(0, max_records - len(self._late))
-        # 1. Stored records in order, as many as there is room for.
-        self._ready.load(now_ms, max_records)
-        stored = self._ready.take(now_ms, room, max_bytes) if room else []
-        watermark = max(self._watermark, (stored[-1][5], stored[-1][6])) if stored else self._watermark
-        # 2. Where more of them are due, what arrived due behind them is stored: the watermark may not pass those. They
-        #    are due by the time of what arrived also where nothing is to be sent by now (`now_ms` in the past).
-        if self._late and self._is_more_due(max(now_ms, self._latest_late_ms())):
-            self._spill(watermark)
-        # 3. Everything else that arrived already due.
-        late, self._late = self._late, []
-        watermark = max(watermark, _last_key(late))
-        records = sorted(late + stored, key=_by_time) if stored else late
+        records: list[Outgoing] = []
+        watermark = self._watermark
+        while max_records > 0 and max_bytes > 0:
+            # 1. Stored records in order: by now, or what was due before the first of those that arrived due came.
+            arrived_ms = self._late.first_arrived_ms
+            until_ms = now_ms if arrived_ms is None else arrived_ms
+            self._ready.load(until_ms, max_records)
+            stored = self._ready.take(until_ms, max_records, max_bytes)
+            if stored:
+                watermark = max(watermark, (stored[-1][5], stored[-1][6]))
+                records = records + stored if records else stored
+                max_records -= len(stored)
+                max_bytes -= sum(len(record[3] or b"") for record in stored)
+            if arrived_ms is None or max_records <= 0 or max_bytes <= 0 or self._is_more_due(until_ms):
+                break
+            # 2. Then those.
+            late = self._late.take(max_records, max_bytes)
+            watermark = max(watermark, _last_key(late))
+            records = records + late if records else late
+            max_records -= len(late)
+            max_bytes -= sum([len(record[3] or b"") for record in late])
         for record in records:
             if record[0] == self.topic:
                 self._note_copy(record, self._cancels.rolled)
-        self._taken_late, self._taken = late, records
-        self._taken_watermark, self._taken_position = watermark, self.position
-        self._taken_marks = self._store.marks()
+        self._taken = records
+        self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
+        self._taken_position = self._done_below
+        if self._taken_position == self.position:
+            self._taken_marks = Complete(self.position, self._store.marks())
         return records
+
+    @property
+    def _done_below(self) -> int:
+        """The first offset that is neither on disk nor sent with what has been taken."""
+        first = self._late.first_offset
+        return self.position if first is None else min(first, self.position)
+
+    def prepare(self, max_records: int, max_bytes: int) -> None:
+        self._ready.prepare(max_records, max_bytes)
 
     @property
     def progress(self) -> tuple[int, str]:
         """Offset and metadata to commit with what was taken."""
         offset = self._taken_position
+        lowest_needed = self._lowest_needed(offset)
+        plans = self._plans.without_those_before(lowest_needed)
         return offset, WheelProgress(
-            watermark=self._taken_watermark, lowest_needed=self._lowest_needed(offset), plans=self._plans
+            watermark=self._taken_watermark,
+            lowest_needed=lowest_needed,
+            plans=plans,
+            hits_ahead=tuple(hit - offset for hit in self._decisions.hits_ahead(offset)),
         ).encode()
 
     @property
     def has_progress(self) -> bool:
-        return not self.is_recovering and self.position > self._committed
+        return not self.is_recovering and self._done_below > self._committed
 
     def confirm(self) -> None:
         self._ready.confirm()
+        self._late.confirm()
         self._watermark, self._committed = self._taken_watermark, self._taken_position
         self._committed_marks = self._taken_marks
         self._store.advance(self._watermark[0])
-        final = {offset: outcome for offset, outcome in self._outcomes.items() if offset < self._committed}
-        for outcome, count in Counter(final.values()).items():
-            self._count_cancel(outcome, count)
-        for offset in final:
-            del self._outcomes[offset]
+        self._taken = []
+        self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
+        self._tell_outcomes(self._decisions.confirm(self._committed, self._now_ms), self._committed)
         self._is_checkpointed = False
-        self._taken_late, self._taken = [], []
 
     def put_back(self) -> None:
         self._ready.put_back()
-        self._late = self._taken_late + self._late
-        waiting: list[Pending] = []
+        self._late.put_back()
+        waiting = self._decisions.put_back()
         for record in self._taken:
             if record[0] == self.topic:
                 self._note_copy(record, lambda uniq_key: waiting.extend(self._cancels.taken_back(uniq_key)))
-        self._taken_late, self._taken = [], []
+        self._taken = []
         if waiting:
             self._apply_cancels(sorted(waiting, key=lambda pending: pending.offset), self._watermark[0])
+            # What that brings may have been decided on before: it holds the committed offset where it is.
+            brought, self._arriving = self._arriving, []
+            self._late.add_first([(*record[:6], self._committed, record[7]) for record in brought])
 
     def _note_copy(self, record: Outgoing, note: Callable[[bytes], None]) -> None:
         names = dict(record[4])
@@ -523,73 +594,44 @@ class WheelPartition:
         next_ms, slot_ms = self._ready.next_ms, self._next_slot_ms()
         return (next_ms is not None and next_ms <= now_ms) or (slot_ms is not None and slot_ms <= now_ms)
 
-    def _latest_late_ms(self) -> int:
-        return max((record[5] for record in self._late if not isinstance(record[0], Rejection)), default=0)
+    def _quiet_until_ms(self) -> int:
+        """A time before which nothing is pending, with half a lap to spare.
 
-    def _spill(self, watermark: tuple[int, int]) -> None:
-        kept = []
-        for record in self._late:
-            if isinstance(record[0], Rejection) or (record[5], record[6]) <= watermark:
-                kept.append(record)
-                continue
-            uniq_key = next((value for name, value in record[4] if name == _UNIQ_KEY and value), b"")
-            rolls = record[0] == self.topic
-            self._staged.append(Staged(record, record[5], record[5], uniq_key, self._real_topic(record), rolls))
-        self._store_staged()
-        self._late = kept
+        Without it the watermark would stay where the last message was sent, and what was cancelled since would hold its
+        place on the wheel for ever.
+        """
+        if not self._ready.loaded_until_ms:
+            return -1
+        times = (self._now_ms, self._ready.next_ms, self._next_slot_ms())
+        return min(time_ms for time_ms in times if time_ms is not None) - self._store.lap_ms // 2
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def pending(self, query: PendingQuery) -> PendingAnswer:
-        """How many messages wait, and the first of them."""
-        id_hash = int(hash_ids([query.id.encode()])[0]) if query.id is not None else None
-        topic_hash = hash_topic(query.topic) if query.topic is not None else None
-        total, found = self._store.query(
-            max(query.from_ms, self._ready.loaded_until_ms),
-            query.until_ms,
-            query.limit,
-            id_hash=id_hash,
-            topic_hash=topic_hash,
-        )
-        at_hand = self._ready.pending()
-        mine = (at_hand.act_ms >= query.from_ms) & (at_hand.act_ms < query.until_ms)
-        if id_hash is not None:
-            mine &= at_hand.id_hash == id_hash
-        if topic_hash is not None:
-            mine &= at_hand.topic_hash == topic_hash
-        at_hand = at_hand.where(mine)
-        total += len(at_hand.act_ms)
-        merged = Loaded.joined([at_hand, found])
-        first = merged.where(np.argsort(merged.act_ms, kind="stable")[: query.limit])
-        messages = [self._describe(decode_record(p)) for p in self._store.read(first.payload_pos, first.payload_size)]
-        if query.id is not None:  # a hash may be another id's
-            messages = [message for message in messages if message.id == query.id]
-            total = min(total, len(messages)) if total <= query.limit else total
-        return PendingAnswer(total, messages)
+    def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
+        """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
+        return self._view.pending(query)
 
-    def _describe(self, record: Outgoing) -> PendingMessage:
-        headers = dict(record[4])
-        deliver_ms = headers.get(_TIMER_DELIVER_MS) if record[0] == self.topic else None
-        return PendingMessage(
-            id=(headers.get(_UNIQ_KEY) or b"").decode(errors="backslashreplace"),
-            topic=self._real_topic(record),
-            deliver_ms=int(deliver_ms) if deliver_ms else record[5],
-            partition=self.partition,
-            offset=record[6],
-        )
+    @property
+    def figures(self) -> WheelFigures:
+        """For metrics."""
+        return self._view.figures()
 
     # --- housekeeping -------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Between transactions: load the next slot ahead of its time, now and then a checkpoint."""
-        if self.blocked and now_ms - self._blocked_ms >= TRY_AGAIN_MS:
-            self.blocked = ""  # has room again, as far as is known: intake tries
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._blocked and now_ms - self._blocked_ms >= TRY_AGAIN_MS:
+            self._blocked = ""  # has room again, as far as is known: intake tries
         if self.is_recovering:
             return
-        self._ready.load(now_ms + self._store.precision_ms, JOINED_MAX)
-        if now_ms - self._oldest_ms >= OLDEST_EVERY_MS:
-            self._oldest_ms = now_ms
+        self._store.advance(self._quiet_until_ms())
+        self._store.warm()
+        self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
+        if now_ms - self._looked_ms >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
             self._oldest_pending = self._find_oldest_pending()
+            self._view.look(now_ms)
         if now_ms - self._checkpointed_ms >= CHECKPOINT_EVERY_MS and not self._is_checkpointed:
             self._checkpointed_ms = now_ms
             self._checkpoint()
@@ -597,28 +639,32 @@ class WheelPartition:
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
         settled = self._committed == self.position and not self._late and not self._staged
-        settled = settled and not self.is_recovering and not self._cancels.is_any_in_force
+        settled = settled and not self.is_recovering and not self._cancels.is_any_open
         try:
             self._store.close(self._committed if settled else None, self._extra())
-        except OSError as error:
+        except (OSError, StoreError) as error:
             log.warning("wheel not closed cleanly, it is cut back at the next start", reason=str(error))
 
     def _checkpoint(self) -> None:
         # A cancel in force is nowhere but in memory and in Kafka: no checkpoint may lie behind it.
-        if self._cancels.is_any_in_force:
+        offset, marks = self._committed_marks
+        if self._cancels.is_any_open or self._cancels.is_any_across(offset):
             return
         try:
-            self._store.checkpoint(self._committed, self._committed_marks, self._extra())
+            self._store.checkpoint(offset, marks, self._extra())
         except OSError as error:
             log.warning("checkpoint failed, the one before stays", partition=self.partition, reason=str(error))
         else:
             self._is_checkpointed = True
 
     def _extra(self) -> dict[str, object]:
-        return {"tombstones": [list(tombstone) for tombstone in self._cancels.tombstones]}
+        return {
+            "tombstones": [list(tombstone) for tombstone in self._cancels.tombstones],
+            "topics": self._view.topics_to_keep,
+        }
 
     def _lowest_needed(self, committed: int) -> int:
-        cancels = self._cancels.lowest_needed(self._taken_watermark)
+        cancels = self._cancels.lowest_needed(self._taken_watermark, committed)
         return min(committed, self._oldest_pending, committed if cancels is None else cancels)
 
     def _find_oldest_pending(self) -> int:
@@ -630,15 +676,11 @@ class WheelPartition:
 
 
 def _last_key(records: list[Outgoing]) -> tuple[int, int]:
-    """The highest (time, offset) of records that arrived already due; rejected ones have none."""
-    kept = [record for record in records if not isinstance(record[0], Rejection)]
-    last_ms = max(map(_by_time, kept), default=-1)
-    return last_ms, max((record[6] for record in kept if record[5] == last_ms), default=-1)
+    """A key that no record that arrived already due lies behind, and no other of that time; rejected ones have none."""
+    last_ms = max([record[5] for record in records if type(record[0]) is str], default=-1)
+    return last_ms, records[-1][6]
 
 
-def _missed(pending: Pending, now_ms: int) -> str:
-    """Nothing was pending: sent already, as far as the cancel tells, or never heard of."""
-    if isinstance(pending.request, Replace):
-        return "too_late"
-    deliver_ms = pending.request.deliver_ms
-    return "too_late" if deliver_ms is not None and deliver_ms <= now_ms else "unknown"
+def _brings(request: Cancel | Replace, uniq_key: bytes) -> bool:
+    """Whether a message with this id comes of the request."""
+    return isinstance(request, Replace) and request.schedule.uniq_key == uniq_key

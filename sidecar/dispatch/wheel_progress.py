@@ -7,17 +7,21 @@ L  the lowest offset that a rebuild from Kafka still needs
 
 import msgspec
 
+from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan, Plans
 
 NOTHING_DONE = (-1, -1)
 
 
-class WheelProgress(msgspec.Struct, frozen=True, kw_only=True):
+class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is committed beside I."""
 
     watermark: tuple[int, int] = msgspec.field(name="w", default=NOTHING_DONE)
     lowest_needed: int = msgspec.field(name="l")
     plans: Plans = msgspec.field(name="p")
+    hits_ahead: tuple[int, ...] = msgspec.field(name="h", default=())
+    """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
+    beyond that, so that they would find nothing when they are read again."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -27,12 +31,12 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True):
         """Progress from a commit's metadata; without any (a new partition, or one an operator has set) a fresh one.
 
         Raises:
-            ValueError: the metadata is not ours; guessing would lose messages.
+            ProgressError: the metadata is not ours; guessing would lose messages.
         """
         if not metadata:
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)))
         try:
             progress = msgspec.json.decode(metadata, type=cls)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
+            raise ProgressError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
         return msgspec.structs.replace(progress, plans=progress.plans.changed(committed_offset, plan))

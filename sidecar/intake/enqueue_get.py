@@ -3,7 +3,7 @@
 Every assignment, revocation or loss raises ``epoch``; what belongs to an older epoch is never used again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -12,16 +12,20 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
-from sidecar.intake.progress import Start, Stop
+from sidecar.intake.progress import ProgressError, Start, Stop
+from sidecar.intake.reopening import Place, Reopening
 from sidecar.metrics import Metrics
 from sidecar.source import Source
+from sidecar.store.errors import StoreError
 
 log = structlog.get_logger("timewheel.intake")
 
-Place = tuple[str, int]
-"""Topic and partition."""
+SourceFactory = Callable[[str, int, Start, Exception | None], Source]
+"""Makes the source of a partition; the last argument is what the one before failed of, if it did."""
 
-SourceFactory = Callable[[str, int, Start], Source]
+SOURCE_FAILURES = (OSError, StoreError)
+"""What a source raises when its local store fails."""
+_OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
@@ -77,9 +81,11 @@ class EnqueueGet:
         self._batch_records = batch_records
         self._queue_of = queue_of
         self._paused: set[Place] = set()
+        self._held: set[Place] = set()
         self._behind: set[Place] = set()
         """Partitions whose source could not keep all it was offered: read again from its position."""
         self._assigned_in_call: set[Place] = set()
+        self._reopening = Reopening(clock)
         self._failure: Exception | None = None
         self._is_closed = False
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -89,6 +95,25 @@ class EnqueueGet:
         self._is_closed = True
         self._drop(list(self.sources))
 
+    def fail(self, source: Source, error: Exception) -> None:
+        """A source's store has failed: forget what is in memory, begin again from the committed progress in a while."""
+        place = source.topic, source.partition
+        if self.sources.get(place) is not source:
+            return
+        del self.sources[place]
+        source.close()
+        self._consumer.pause([TopicPartition(*place)])
+        self._paused.discard(place)
+        self._behind.discard(place)
+        self._put_off(place, error)
+
+    def hold(self, places: Collection[Place]) -> None:
+        """Read these partitions no further until a later call leaves them out; polling keeps the membership."""
+        self._held = set(places)
+        for place in self._held - self._paused:
+            self._pause(place)
+            self._behind.add(place)  # what was fetched for it and not yet consumed is gone
+
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
 
@@ -96,6 +121,7 @@ class EnqueueGet:
             ClientsLostError: the consumer is of no more use.
             DataDirectoryError: another process runs under this identity.
         """
+        self._reopen()
         self._resume()
         self._assigned_in_call.clear()
         try:
@@ -124,14 +150,17 @@ class EnqueueGet:
             elif end_offset is not None:
                 source.reached_end(end_offset)
             else:
-                source.offer(run, now_ms)
+                try:
+                    source.offer(run, now_ms)
+                except SOURCE_FAILURES as error:
+                    self.fail(source, error)
+                    continue
                 count += len(run)
                 if source.position <= (run[-1].offset() or 0):
                     self._behind.add(place)
                 self._metrics.ingested.labels(self._queue_of(place[0])).inc(len(run))
                 if source.is_full and place not in self._paused:
-                    self._consumer.pause([TopicPartition(*place)])
-                    self._paused.add(place)
+                    self._pause(place)
         if count:
             self._health.broker_answers()
         return count
@@ -178,8 +207,12 @@ class EnqueueGet:
         """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
         self._consumer.seek(TopicPartition(*place, offset))
 
+    def _pause(self, place: Place) -> None:
+        self._consumer.pause([TopicPartition(*place)])
+        self._paused.add(place)
+
     def _resume(self) -> None:
-        for place in [place for place in self._paused if self.sources[place].has_room]:
+        for place in [place for place in self._paused - self._held if self.sources[place].has_room]:
             if place in self._behind:
                 self._behind.discard(place)
                 self._reread(place, self.sources[place].position)
@@ -200,16 +233,66 @@ class EnqueueGet:
                 if isinstance(start, Stop):
                     self._stop(place, start.reason)
                     continue
-                source = self.sources[place] = self._make_source(*place, start)
-                assigned.append(TopicPartition(*place, source.position))
+                source = self._open(place, start)
+                if source is not None:
+                    assigned.append(TopicPartition(*place, source.position))
+                elif place in self._reopening.closed:
+                    assigned.append(TopicPartition(*place, start.offset))
             consumer.assign(assigned)
+            closed = [TopicPartition(*place) for place in self._reopening.closed]
+            if closed:
+                consumer.pause(closed)
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
         self._assigned_in_call |= set(places)
-        self._health.assigned = True
         self._tell_assignment()
+        self._health.assigned = True
         log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
+
+    def _open(self, place: Place, start: Start) -> Source | None:
+        """Make a partition's source; None where it cannot be had now and is tried again."""
+        try:
+            source = self._make_source(*place, start, self._reopening.last_error(place))
+        except ProgressError as error:
+            self._reopening.forget(place)
+            self._stop(place, str(error))
+            return None
+        except _OPENING_FAILURES as error:
+            self._put_off(place, error)
+            return None
+        self._reopening.opened(place)
+        self.sources[place] = source
+        return source
+
+    def _put_off(self, place: Place, error: Exception) -> None:
+        wait_ms = self._reopening.failed(place, error)
+        self._tell_assignment()
+        log.error(
+            "partition failed, trying again",
+            partition=_name(place),
+            reason=str(error),
+            wait_ms=wait_ms,
+            operator_action="check the disk under data_dir; nothing is lost, the state is in Kafka",
+        )
+
+    def _reopen(self) -> None:
+        """Try those again that have waited long enough."""
+        places = self._reopening.due()
+        if not places:
+            return
+        self._before_revoke()  # the transaction in hand may hold their progress: its end first
+        for place, start in self._starts.find(places).items():
+            if isinstance(start, Stop):
+                self._reopening.forget(place)
+                self._stop(place, start.reason)
+                continue
+            source = self._open(place, start)
+            if source is not None:
+                self._reread(place, source.position)
+                self._consumer.resume([TopicPartition(*place)])
+                self._tell_assignment()
+                log.info("partition is open again", partition=_name(place))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_closed:
@@ -240,6 +323,7 @@ class EnqueueGet:
                 source.close()
             self._paused.discard(place)
             self._behind.discard(place)
+            self._reopening.forget(place)
             self._health.stopped.pop(_name(place), None)
         self._tell_assignment()
 
@@ -260,8 +344,13 @@ class EnqueueGet:
         )
 
     def _tell_assignment(self) -> None:
+        self._health.places = frozenset(self.sources)
         self._metrics.assigned_partitions.set(len(self.sources))
         self._metrics.stopped_partitions.set(len(self._health.stopped))
+        self._health.recovering = {
+            _name(place): source.trouble for place, source in self.sources.items() if source.is_recovering
+        }
+        self._health.failing = {_name(place): reason for place, reason in self._reopening.closed.items()}
 
 
 def _name(place: Place) -> str:

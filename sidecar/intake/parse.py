@@ -4,6 +4,8 @@ Parsing looks at the record alone, never at the clock, at metadata or at a setti
 the same answer. Change the rules here only together with `PARSER_VERSION`: progress is committed with it.
 """
 
+import re
+
 from connectors.contract import (
     CONTROL_HEADERS,
     GENERATED_HEADERS,
@@ -19,6 +21,8 @@ PARSER_VERSION = 1
 
 _MAX_PARTITION = 2**31 - 1
 _TOPIC_CACHE_ENTRIES = 10_000
+DIGITS_MAX = 18
+WHOLE_NUMBER = re.compile(rb"-?[0-9]{1,%d}" % DIGITS_MAX)
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _REAL_QID = str(Header.REAL_QID)
@@ -39,7 +43,8 @@ class Parser:
 
     def __init__(self, names: TopicNames) -> None:
         self._names = names
-        self._topics: dict[bytes | None, str] = {}
+        self.known_topics: dict[bytes | None, str] = {}
+        """Physical topics by the ``REAL_TOPIC`` that named them; only legal ones."""
 
     def parse(self, headers: Headers) -> Parsed | Rejection:
         """Where the record goes and what it carries, or why it is rejected.
@@ -81,14 +86,14 @@ class Parser:
 
     def topic(self, real_topic: bytes | None) -> str | Rejection:
         """The physical topic that a ``REAL_TOPIC`` header names."""
-        topic = self._topics.get(real_topic)
+        topic = self.known_topics.get(real_topic)
         if topic is None:
             read = self._read_topic(real_topic)
             if isinstance(read, Rejection):
                 return read
-            if len(self._topics) >= _TOPIC_CACHE_ENTRIES:
-                self._topics.clear()
-            self._topics[real_topic] = topic = read
+            if len(self.known_topics) >= _TOPIC_CACHE_ENTRIES:
+                self.known_topics.clear()
+            self.known_topics[real_topic] = topic = read
         return topic
 
     def partition(self, control: dict[str, bytes | None]) -> int | Rejection:
@@ -135,6 +140,15 @@ def cancel_on_a_level(control: dict[str, bytes | None]) -> Rejection | None:
                 "schedule on the wheel topic for that",
             )
     return None
+
+
+def whole_number(value: bytes | None) -> int | None:
+    """The number that a header's value is the text of; None where it is none."""
+    if value is None:
+        return None
+    if value.isdigit() and len(value) <= DIGITS_MAX:  # nearly always
+        return int(value)
+    return int(value) if WHOLE_NUMBER.fullmatch(value) else None
 
 
 def show(value: bytes | None, limit: int = 100) -> str:

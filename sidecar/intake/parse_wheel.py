@@ -4,14 +4,13 @@ Like `sidecar.intake.parse` a pure function of the record and the plan.
 """
 
 import hashlib
-import re
 from typing import NamedTuple
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
 from connectors.durations import format_duration
-from sidecar.intake.parse import Parser, show
+from sidecar.intake.parse import DIGITS_MAX, WHOLE_NUMBER, Parser, show, whole_number
 from sidecar.plan import Plan
-from sidecar.records import Headers, Rejection
+from sidecar.records import BY_KEY, Headers, Rejection
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
@@ -26,23 +25,28 @@ _ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
 _ROLL_PROOF = str(Header.TIMER_ROLL_PROOF)
 
 _NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, _DELETE, _REPLACE}
-_WHOLE_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+"""Names that parsing looks at; they are taken off the record."""
+_PLAIN = frozenset({_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS})
+"""Names with which nearly all records make do."""
+
+
+Parsed = tuple[str, int, Headers, bytes, int, int, int]
+"""What a record to deliver says: the fields of a `Schedule`. A plain tuple: one is made for every record."""
 
 
 class Schedule(NamedTuple):
-    """A record to deliver at ``due_ms``."""
+    """A record to deliver at ``due_ms``: a `Parsed` with names, for where few come by."""
 
     topic: str
     partition: int
     carried: Headers
+    """The headers that the delivered record keeps, in order, in a list of its own to be added to."""
     uniq_key: bytes
     due_ms: int
     roll_times: int
-    """How often it has been rolled; 0: this is the record as it was scheduled."""
+    """How often it has been rolled."""
     origin_offset: int
-    """The offset of the record as it was scheduled; its own where it has not been rolled."""
-    control: Headers
-    """Its instructions and ids, in order: what a roll copy and a dead letter carry besides."""
+    """The offset of the record as it was scheduled, or of its replacement; its own where it is that record."""
 
 
 class Cancel(NamedTuple):
@@ -71,13 +75,14 @@ class WheelParser:
 
     def __init__(self, parser: Parser, topic: str, partition: int, proof_key: bytes) -> None:
         self._parser = parser
+        self._topics = parser.known_topics
         self._id_prefix = f"{topic}-{partition}-".encode()
         self._proof_key = hashlib.blake2b(proof_key).digest()
         self._levels: dict[str, DelayLevels] = {}
 
     def parse(
         self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan
-    ) -> Schedule | Cancel | Replace | Rejection:
+    ) -> Parsed | Cancel | Replace | Rejection:
         """What the record asks for.
 
         Args:
@@ -85,12 +90,30 @@ class WheelParser:
         """
         carried: Headers = []
         control: dict[str, bytes | None] = {}
+        is_plain = True
         for header in headers:
             name = header[0]
-            if name in _NOTED:
+            if name in _PLAIN:
                 control[name] = header[1]
+            elif name in _NOTED:
+                control[name] = header[1]
+                is_plain = False
             else:
                 carried.append(header)
+        if is_plain:
+            # The rules of `_parse` for a record with a destination it has seen before and an absolute time in reach.
+            deliver = control.get(_TIMER_DELIVER_MS)
+            topic = self._topics.get(control.get(_REAL_TOPIC))
+            if topic is not None and deliver is not None and deliver.isdigit() and len(deliver) <= DIGITS_MAX:
+                due_ms = int(deliver)
+                if due_ms - timestamp_ms <= plan.max_delay_ms:
+                    uniq_key = control.get(_UNIQ_KEY) or self._id_prefix + b"%d" % offset
+                    return topic, BY_KEY, carried, uniq_key, due_ms, 0, offset
+        return self._parse(control, carried, offset, timestamp_ms, plan)
+
+    def _parse(
+        self, control: dict[str, bytes | None], carried: Headers, offset: int, timestamp_ms: int, plan: Plan
+    ) -> Parsed | Cancel | Replace | Rejection:
         if _DELETE in control:
             return self._cancel(control)
         topic = self._parser.topic(control.get(_REAL_TOPIC))
@@ -104,13 +127,13 @@ class WheelParser:
             return due_ms
         uniq_key = control.get(_UNIQ_KEY) or self._id_prefix + b"%d" % offset
         roll_times, origin_offset = self._rolled(control, offset, uniq_key) if _ORIGIN in control else (0, offset)
-        schedule = Schedule(topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, headers)
+        parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset)
         if _REPLACE in control:
             replaced = control[_REPLACE]
             if not replaced:
                 return _no_id(_REPLACE)
-            return Replace(replaced, schedule)
-        return schedule
+            return Replace(replaced, Schedule(*parsed))
+        return parsed
 
     def roll_headers(self, uniq_key: bytes, origin_offset: int, roll_times: int, due_ms: int) -> Headers:
         """What a roll copy carries besides its own headers and its destination."""
@@ -130,24 +153,24 @@ class WheelParser:
         if isinstance(real_topic, Rejection):
             return real_topic
         hint = control.get(_TIMER_DELIVER_MS)
-        deliver_ms = int(hint) if hint is not None and _WHOLE_NUMBER.fullmatch(hint) else None
+        deliver_ms = int(hint) if hint is not None and WHOLE_NUMBER.fullmatch(hint) else None
         return Cancel(uniq_key, real_topic, deliver_ms)
 
     def _due_ms(self, control: dict[str, bytes | None], timestamp_ms: int, plan: Plan) -> int | Rejection:
         """RocketMQ's priority: level, seconds, milliseconds, absolute time (``HookUtils.handleScheduleMessage``)."""
         if _DELAY in control:
-            level = _number(control[_DELAY])
+            level = whole_number(control[_DELAY])
             if level is None or level < 1:
                 return _no_time(_DELAY, control[_DELAY], "a level, counted from 1")
             due_ms = timestamp_ms + self._level_delays(plan).delay_ms(level)
         elif _TIMER_DELAY_SEC in control or _TIMER_DELAY_MS in control:
             name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
-            delay = _number(control[name])
+            delay = whole_number(control[name])
             if delay is None or delay < 0:
                 return _no_time(name, control[name], "a whole number that is not negative")
             due_ms = timestamp_ms + delay * unit_ms
         elif _TIMER_DELIVER_MS in control:
-            deliver_ms = _number(control[_TIMER_DELIVER_MS])
+            deliver_ms = whole_number(control[_TIMER_DELIVER_MS])
             if deliver_ms is None:
                 return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], "milliseconds since 1970")
             due_ms = deliver_ms
@@ -171,9 +194,9 @@ class WheelParser:
         return levels
 
     def _rolled(self, control: dict[str, bytes | None], offset: int, uniq_key: bytes) -> tuple[int, int]:
-        """Roll count and origin of a copy of ours; headers that others have copied count for nothing."""
-        origin, times = _number(control[_ORIGIN]), _number(control.get(_ROLL_TIMES))
-        if origin is None or times is None or not 0 <= origin < offset or times < 1:
+        """Roll count (0: a replacement's message) and origin of a copy of ours; others' headers count for nothing."""
+        origin, times = whole_number(control[_ORIGIN]), whole_number(control.get(_ROLL_TIMES))
+        if origin is None or times is None or not 0 <= origin < offset or times < 0:
             return 0, offset
         if control.get(_ROLL_PROOF) != self._proof(uniq_key, origin, times):
             return 0, offset
@@ -182,14 +205,6 @@ class WheelParser:
     def _proof(self, uniq_key: bytes, origin_offset: int, roll_times: int) -> bytes:
         told = b"%d %d " % (origin_offset, roll_times) + uniq_key
         return hashlib.blake2b(told, key=self._proof_key, digest_size=8).hexdigest().encode()
-
-
-def _number(value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    if value.isdigit() and len(value) <= 18:  # nearly always
-        return int(value)
-    return int(value) if _WHOLE_NUMBER.fullmatch(value) else None
 
 
 def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:

@@ -16,6 +16,10 @@ progress cannot have been forgotten, because nothing in it is older than what th
 from typing import NamedTuple
 
 
+class ProgressError(ValueError):
+    """What is committed beside the offset is not ours; guessing would lose messages."""
+
+
 class LogRange(NamedTuple):
     """What Kafka holds of a partition."""
 

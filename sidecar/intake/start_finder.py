@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError
-from sidecar.intake.enqueue_get import Place
 from sidecar.intake.progress import LogRange, Start, Stop, decide_start
+from sidecar.intake.reopening import Place
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ class KafkaStartFinder:
         ends = self._offsets(places, OffsetSpec.latest())
         unknown = [place for place in places if committed[place][0] is None and begins[place][0] != ends[place][0]]
         firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0)) if unknown else {}
-        retention_ms = self.offsets_retention_ms() if unknown else DEFAULT_OFFSETS_RETENTION_MS
+        retention_ms = offsets_retention_ms(self._admin) if unknown else DEFAULT_OFFSETS_RETENTION_MS
         now_ms = self._clock.now_ms()
         verdicts: dict[Place, Start | Stop] = {}
         for place in places:
@@ -48,17 +48,6 @@ class KafkaStartFinder:
             log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
             verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
         return verdicts
-
-    def offsets_retention_ms(self) -> int:
-        """How long the brokers remember the progress of a group without members; the default where they do not say."""
-        try:
-            broker = str(next(iter(self._admin.list_topics(timeout=_TIMEOUT_S).brokers)))
-            resource = ConfigResource(ResourceType.BROKER, broker)
-            config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
-            return int(config["offsets.retention.minutes"].value) * 60_000
-        except (KafkaException, KeyError, StopIteration) as error:
-            log.warning("the brokers do not tell offsets.retention.minutes, taking 7 days", error=str(error))
-            return DEFAULT_OFFSETS_RETENTION_MS
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, tuple[int | None, str | None]]:
         """Committed offsets; Kafka waits here for transactions that are still pending, so it may take some asking."""
@@ -95,3 +84,15 @@ class KafkaStartFinder:
                 continue
             return found
         raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")
+
+
+def offsets_retention_ms(admin: AdminClient) -> int:
+    """How long the brokers remember the progress of a group without members; the default where they do not say."""
+    try:
+        broker = str(next(iter(admin.list_topics(timeout=_TIMEOUT_S).brokers)))
+        resource = ConfigResource(ResourceType.BROKER, broker)
+        config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+        return int(config["offsets.retention.minutes"].value) * 60_000
+    except (KafkaException, KeyError, StopIteration) as error:
+        log.warning("the brokers do not tell offsets.retention.minutes, taking 7 days", error=str(error))
+        return DEFAULT_OFFSETS_RETENTION_MS

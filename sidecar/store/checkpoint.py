@@ -11,8 +11,10 @@
 
 Worked example, cut short:
 
-    timewheel-checkpoint 0001 7be120d4
-    {"version":1,"complete_to_offset":110,"timer_log_end":5860,"timer_log_start":0, ...}
+    timewheel-checkpoint 0002 7be120d4
+    {"version":2,"complete_to_offset":110,"timer_log_end":5860,"timer_log_start":0, ...}
+
+RIP-43's records and slots have no checksum of their own, so theirs stand here.
 
 It is written after Kafka has committed an I of at least `complete_to_offset`, and replaced in one step: temporary file,
 fsync, rename, fsync of the directory. Whoever changes a layout raises `layout.FORMAT_VERSION`.
@@ -38,6 +40,7 @@ if (_VERSION_AT, _CRC_AT, _BODY_AT) != (21, 26, 35):
     raise ImportError("the checkpoint's header is not the one in its table")
 
 
+Crc32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
@@ -50,6 +53,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """F: the files hold all of the Kafka partition below this offset that is still needed."""
     timer_log_end: NotNegative
     timer_log_start: NotNegative
+    timer_log_crcs: list[Crc32]
+    """zlib.crc32 of each segment of the timer log from that of `timer_log_start` on, of the last up to its end."""
     payload_log_end: NotNegative
     payload_log_start: NotNegative
     cluster_id: str
@@ -60,8 +65,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Fingerprint of what decides when a record is due: roll window, precision, level table, parser version."""
     slots_total: Positive
     precision_ms: Positive
-    wheel_clean: bool
-    """The wheel was flushed at a clean stop and may be used; otherwise it is rebuilt from the timer log."""
+    wheel_crc: Crc32 | None
+    """zlib.crc32 of the wheel's file as a clean stop left it; None: it is in use, and is rebuilt from the timer log."""
     extra: dict[str, Any] = {}
     """The caller's own, of what JSON can hold."""
 

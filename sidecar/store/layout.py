@@ -23,7 +23,7 @@ TimerWheel slot, 32 bytes (`Slot.SIZE`):
     0       8     time_ms    epoch ms at which the slot begins, -1 for none
     8       8     first_pos  TimerLog position of the slot's oldest record
     16      8     last_pos   TimerLog position of the slot's newest record
-    24      4     num        records in the slot
+    24      4     num        messages in the slot, cancelled ones not counted; 0 or less: the slot is empty
     28      4     magic      the caller's
 
 Worked example: with slots of 1,000 ms a record written at 10,000 with delayed_time 2,500 is due at 12,500 and belongs
@@ -42,7 +42,7 @@ Int32Array = npt.NDArray[np.int32]
 RecordArray = npt.NDArray[np.void]
 """A structured array: of TIMER_LOG_RECORD or of TIMER_WHEEL_SLOT."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of all files of the store; a change of any layout is a new version and a new golden file."""
 
 BLANK = -1

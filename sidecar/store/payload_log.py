@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
+from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.layout import Int32Array, Int64Array
 from sidecar.store.segments import Segments
@@ -52,7 +53,7 @@ class PayloadLog:
     """The payload log in `directory`, made where it is absent.
 
     `end_position` and `start_position` come from the checkpoint; an empty directory needs none. What lies at or above
-    `end_position` is removed, and whole segments below `start_position`.
+    `end_position` is removed, and whole segments below `start_position`; with `only_look` nothing is.
 
     Raises EndPositionRequired for a directory that holds a log when no end is given, IncompleteLog when the files hold
     less than that (nothing is touched then), OSError.
@@ -66,6 +67,7 @@ class PayloadLog:
         *,
         end_position: int | None = None,
         start_position: int = 0,
+        only_look: bool = False,
     ) -> None:
         if segment_bytes <= HEADER_BYTES:
             raise ValueError(f"a segment of {segment_bytes} bytes takes no payload")
@@ -81,7 +83,11 @@ class PayloadLog:
             raise PositionOutOfRange(f"{directory}: start {start_position}, end {end_position}")
         self._start = start_position
         self._end = end_position
-        self._adopt()
+        try:
+            self._adopt(only_look=only_look)
+        except (StoreError, OSError):
+            self.close()
+            raise
 
     @property
     def start_position(self) -> int:
@@ -92,6 +98,11 @@ class PayloadLog:
     def end_position(self) -> int:
         """Where the next payload lands."""
         return self._end
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the segments take."""
+        return self._segments.disk_bytes(self._end)
 
     def append_batch(self, payloads: Sequence[bytes]) -> tuple[Int64Array, Int32Array]:
         """Append payloads; returns (positions, sizes), both of shape (n,).
@@ -168,7 +179,10 @@ class PayloadLog:
         return payloads
 
     def truncate(self, end_position: int) -> None:
-        """Cut the log back to `end_position`, where a payload began. Raises PositionOutOfRange, OSError."""
+        """Cut the log back to `end_position`, where a payload began. Raises PositionOutOfRange, OSError.
+
+        After an OSError the end is there all the same, and the next append cuts off what is left behind it.
+        """
         self._kept(end_position, end_position)
         self._end = end_position
         self._torn = True
@@ -212,7 +226,7 @@ class PayloadLog:
         """Close the files, without a flush."""
         self._segments.close()
 
-    def _adopt(self) -> None:
+    def _adopt(self, *, only_look: bool) -> None:
         """Check that the files hold start to end, then remove the rest."""
         first = self._start
         if self._start < self._end:
@@ -224,13 +238,14 @@ class PayloadLog:
                 size = self._segments.size(base)
                 if size < stop - base:
                     raise IncompleteLog(self._segments.path(base), f"{size} bytes, its checkpoint needs {stop - base}")
-        self._segments.cut(self._end)
-        self._segments.forget_before(first)
+        if not only_look:
+            self._segments.cut(self._end)
+            self._segments.forget_before(first)
 
     def _bounds(self) -> list[tuple[int, int]]:
         """(base, position behind the last byte that counts) of each segment from the start to the end."""
         bases = [base for base in self._segments.bases if base < self._end]
-        bounds = zip(bases, [*bases[1:], self._end], strict=True)
+        bounds = pairwise([*bases, self._end])
         return [(base, stop) for base, stop in bounds if stop > self._start]
 
     def _place(self, position: int, ends: Int64Array, begin: int) -> tuple[int, int]:

@@ -11,10 +11,12 @@ the offset up to which the checkpoint says the files are complete.
     STALE     F < L                                another replica owned it since; an old volume       rebuild from L
     AHEAD     F > I                                progress set back by an operator                    rebuild from L
     REBOOTED  unclean, and another boot            power loss, kernel panic: pages may be lost         rebuild from L
-    UNCLEAN   F in [L, I], not marked clean        SIGKILL                                             cut back to F
-    CLEAN     F in [L, I], marked clean            SIGTERM, rebalance                                  use as it is
+    UNCLEAN   F in [L, I], no CRC of the wheel     SIGKILL                                             cut back to F
+              or another than its file has         flipped bit, overwritten, gone
+    CLEAN     F in [L, I], the wheel's CRC         SIGTERM, rebalance                                  use as it is
 
-UNCLEAN also makes the wheel anew from the timer log.
+UNCLEAN also makes the wheel anew from the timer log. In both of the last cases all of the timer log is read once and
+compared with its CRCs.
 
 In every case Kafka is then read from F (from L where all is rebuilt) up to I, and what the watermark says is done is
 skipped. No case needs a repair by hand.
@@ -59,7 +61,7 @@ class Owner(NamedTuple):
 def judge(
     checkpoint: Checkpoint | None, owner: Owner, boot_id: str, committed_offset: int, lowest_needed_offset: int
 ) -> Case:
-    """The case of a checkpoint that could be read; CORRUPT and UNKNOWN are for the caller to find.
+    """The case of a checkpoint that could be read; CORRUPT, UNKNOWN and a damaged wheel are for the caller to find.
 
     Args:
         committed_offset: I.
@@ -76,7 +78,7 @@ def judge(
         return Case.STALE
     if checkpoint.complete_to_offset > committed_offset:
         return Case.AHEAD
-    if checkpoint.wheel_clean:
+    if checkpoint.wheel_crc is not None:
         return Case.CLEAN
     if checkpoint.extra.get("boot_id") != boot_id:
         return Case.REBOOTED

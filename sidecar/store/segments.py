@@ -50,6 +50,10 @@ class Segments:
         """Bytes in the file; 0 where there is none."""
         return self._fs.size(self.path(base)) or 0
 
+    def disk_bytes(self, end: int) -> int:
+        """Bytes of all segments, the log ending at `end`."""
+        return end - self.bases[0] if self.bases else 0
+
     def file(self, base: int) -> File:
         """The open file of an existing segment. Raises OSError."""
         file = self._open.get(base)

@@ -13,17 +13,29 @@ Record number n therefore lands at `n // 19 * 1024 + n % 19 * 52`, so positions 
 
 The log does not know its own end: files may be longer than what counts after a crash or a full disk. The end comes from
 the checkpoint, and whatever lies behind it is cut off.
+
+RIP-43's record has no checksum. Here each segment has one, zlib.crc32 of what was appended to it, with its blank
+record: kept up in memory, written to the checkpoint for all segments up to the end told there, compared by `verified`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
+from sidecar.store.errors import (
+    CorruptFile,
+    CorruptRecord,
+    EndPositionRequired,
+    IncompleteLog,
+    PositionOutOfRange,
+    StoreError,
+)
 from sidecar.store.files import FileSystem
 from sidecar.store.layout import (
     BLANK,
@@ -46,20 +58,44 @@ GATHER_GAP_BYTES = 4_096
 """Two records nearer than this are read together: a page is read anyway."""
 FILTER_RECORDS_PER_CHAIN_STEP = 100
 """Records that a scan filters in the time of one step along prev_pos (measured: 15 ns against 2 µs)."""
+CHAIN_STEPS_MAX = 1_000
+"""Steps along prev_pos at a time, some 2 ms."""
 CHECK_PROBLEMS_MAX = 100
 """Problems that `check` lists before it stops looking."""
 
 _HEAD = struct.Struct("<iqi")
 
 
+class Block(NamedTuple):
+    """A stretch of the log that is looked at as a whole."""
+
+    position: int
+    """Where it begins: its name."""
+    first: int
+    """Number of its first record that is kept, over all of the log."""
+    last: int
+    """Number behind its last record."""
+    is_full: bool
+    """Whether no record will be added to it."""
+
+
+class Mark(NamedTuple):
+    """The log's end at some moment."""
+
+    position: int
+    crc: int
+    """CRC-32 of the segment that `position` is in, up to there."""
+
+
 class TimerLog:
     """The timer log in `directory`, made where it is absent.
 
-    `end_position` and `start_position` come from the checkpoint; an empty directory needs none. What lies at or above
-    `end_position` is removed, and whole segments below `start_position`.
+    `end_position`, `start_position` and `crcs` (as `crcs` gave them for these two) come from the checkpoint; an empty
+    directory needs none. What lies at or above `end_position` is removed, and whole segments below `start_position`;
+    with `only_look` nothing is. What the segments hold is compared with `crcs` by `verified`.
 
-    Raises EndPositionRequired for a directory that holds a log when no end is given, IncompleteLog when the files hold
-    less than that (nothing is touched then), OSError.
+    Raises EndPositionRequired for a directory that holds a log when no end is given, IncompleteLog when the files or
+    `crcs` hold less than that (nothing is touched then), OSError.
     """
 
     def __init__(
@@ -70,6 +106,8 @@ class TimerLog:
         *,
         end_position: int | None = None,
         start_position: int = 0,
+        crcs: Sequence[int] = (),
+        only_look: bool = False,
     ) -> None:
         if segment_bytes < RECORD_BYTES + MIN_BLANK_BYTES:
             raise ValueError(f"a segment of {segment_bytes} bytes takes no record")
@@ -90,7 +128,12 @@ class TimerLog:
         self._start = self._index(start_position)
         if self._start > self._end:
             raise PositionOutOfRange(f"{directory}: start {start_position} lies behind end {end_position}")
-        self._adopt()
+        try:
+            self._crcs = self._adopt(crcs, only_look=only_look)
+            """By the base of each segment."""
+        except (StoreError, OSError):
+            self.close()
+            raise
 
     @property
     def start_position(self) -> int:
@@ -106,6 +149,21 @@ class TimerLog:
     def record_count(self) -> int:
         """Records kept."""
         return self._end - self._start
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the segments take."""
+        return self._segments.disk_bytes(self.end_position)
+
+    def mark(self) -> Mark:
+        """The end now."""
+        end = self.end_position
+        return Mark(end, self._crcs.get(end // self.segment_bytes * self.segment_bytes, 0))
+
+    def crcs(self, start_position: int, mark: Mark) -> list[int]:
+        """CRC-32 of each segment from that of `start_position` on, of the last one up to `mark`."""
+        bases = self._bases(start_position, mark.position)
+        return [self._crcs[base] if base + self.segment_bytes <= mark.position else mark.crc for base in bases]
 
     def positions_for(self, count: int) -> Int64Array:
         """Where the next `count` records will land, shape (count,). Writes nothing."""
@@ -123,6 +181,7 @@ class TimerLog:
         first, last = self._end, self._end + len(records)
         positions = self._positions(first, last)
         payload = np.ascontiguousarray(records).view(np.uint8).data
+        crcs: dict[int, int] = {}
         self._torn = True
         index = first
         while index < last:
@@ -133,9 +192,11 @@ class TimerLog:
                 data = bytes(data) + self._closer
             base = segment * self.segment_bytes
             self._segments.write(base, data, base + place * RECORD_BYTES)
+            crcs[base] = crc32(data, self._crcs.get(base, 0))
             index = stop
         self._torn = False
         self._end = last
+        self._crcs.update(crcs)
         return positions
 
     def read(self, position: int) -> RecordArray:
@@ -174,15 +235,48 @@ class TimerLog:
         """(positions, records) of the records from position `start` up to and without `stop`, oldest first.
 
         At most `chunk_records` at a time, never across a segment; blanks are skipped. Without bounds: all of the log.
-        The record arrays are read-only. Raises PositionOutOfRange, CorruptRecord, OSError.
+        What is deleted meanwhile is passed over. The record arrays are read-only. Raises PositionOutOfRange,
+        CorruptRecord, OSError.
         """
         index = self._start if start is None else self._kept(start, end_too=True)
         last = self._end if stop is None else self._kept(stop, end_too=True)
-        while index < last:
+        while (index := max(index, self._start)) < last:
             segment_end = (index // self.records_per_segment + 1) * self.records_per_segment
             until = min(last, segment_end, index + chunk_records)
             yield self._positions(index, until), self._read_run(index, until)
             index = until
+
+    def blocks(self, start: int, stop: int | None = None) -> Iterator[Block]:
+        """The blocks that hold the records from position `start` to `stop`, oldest first.
+
+        Where they begin never changes.
+
+        A block is CHUNK_RECORDS records or the rest of a segment. Raises PositionOutOfRange.
+        """
+        index = self._kept(start, end_too=True)
+        last = self._end if stop is None else self._kept(stop, end_too=True)
+        while index < last:
+            segment, place = divmod(index, self.records_per_segment)
+            first = segment * self.records_per_segment + place // CHUNK_RECORDS * CHUNK_RECORDS
+            index = min(first + CHUNK_RECORDS, (segment + 1) * self.records_per_segment)
+            yield Block(self._position(first), max(first, self._start), min(index, self._end), index <= self._end)
+
+    def read_block(self, block: Block) -> RecordArray:
+        """The records of a block that are kept, read-only. Raises CorruptRecord, OSError."""
+        first = max(block.first, self._start)
+        return self._read_run(first, block.last) if first < block.last else np.empty(0, TIMER_LOG_RECORD)
+
+    def verified(self) -> Iterator[tuple[Block, Int64Array, RecordArray]]:
+        """All records kept, with their positions, a block at a time; a segment's CRC is compared before its first.
+
+        One pass over all bytes, a segment in memory at a time. Raises CorruptFile, OSError.
+        """
+        for base in self._bases(self.start_position, self.end_position):
+            records = self._verified_segment(base)
+            first = base // self.segment_bytes * self.records_per_segment
+            start = self._position(max(first, self._start))
+            for block in self.blocks(start, min(base + self.segment_bytes, self.end_position)):
+                yield block, self._positions(block.first, block.last), records[block.first - first : block.last - first]
 
     def chain(self, last_pos: int, *, first_pos: int = BLANK, num: int | None = None) -> tuple[Int64Array, RecordArray]:
         """(positions, records) along prev_pos from `last_pos`, newest first (`TimerMessageStore.dequeue`'s walk).
@@ -222,38 +316,40 @@ class TimerLog:
 
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
-        found_positions: list[Int64Array] = [np.empty(0, np.int64)]
-        found_records: list[RecordArray] = [np.empty(0, TIMER_LOG_RECORD)]
-        first_pos = max(slot.first_pos, self.start_position)
-        if slot.last_pos >= first_pos:
-            stop = self._position(self._kept(slot.last_pos) + 1)
-            for positions, records in self.scan(first_pos, stop):
-                due = due_ms(records)
-                mine = (due >= slot.time_ms) & (due < slot.time_ms + precision_ms)
-                found_positions.append(positions[mine])
-                found_records.append(records[mine])
-        return np.concatenate(found_positions), np.concatenate(found_records)
+        return _in_log_order(self._filtered_pieces(slot, precision_ms))
 
     def slot_records(self, slot: Slot, precision_ms: int) -> tuple[Int64Array, RecordArray]:
-        """(positions, records) of a slot, oldest first: filtered where it is dense in the log, else along prev_pos.
+        """(positions, records) of a slot, oldest first. Raises PositionOutOfRange, CorruptRecord, OSError."""
+        return _in_log_order(self.slot_pieces(slot, precision_ms))
 
+    def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
+        """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
+
+        Filtered where the slot is dense in the log, else along prev_pos. What is deleted meanwhile is passed over.
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
         if slot.last_pos < self.start_position:
-            return np.empty(0, np.int64), np.empty(0, TIMER_LOG_RECORD)
+            return
         first = self._kept(max(slot.first_pos, self.start_position))
         span = self._kept(slot.last_pos) + 1 - first
         if span <= max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP:
-            return self.filter_slot(slot, precision_ms)
-        positions, records = self.chain(slot.last_pos, first_pos=slot.first_pos)
-        return positions[::-1], records[::-1]
+            yield from self._filtered_pieces(slot, precision_ms)
+            return
+        position = slot.last_pos
+        while position >= max(slot.first_pos, self.start_position):
+            positions, records = self.chain(position, first_pos=slot.first_pos, num=CHAIN_STEPS_MAX)
+            position = int(records["prev_pos"][-1])
+            yield positions[::-1], records[::-1]
 
-    def truncate(self, end_position: int) -> None:
-        """Cut the log back to `end_position`. Raises PositionOutOfRange, OSError."""
-        index = self._kept(end_position, end_too=True)
-        self._end = index
-        self._torn = True
-        self._repair()
+    def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
+        first_pos = max(slot.first_pos, self.start_position)
+        if slot.last_pos < first_pos:
+            return
+        stop = self._position(self._kept(slot.last_pos) + 1)
+        for positions, records in self.scan(first_pos, stop, CHUNK_RECORDS):
+            due = due_ms(records)
+            mine = (due >= slot.time_ms) & (due < slot.time_ms + precision_ms)
+            yield positions[mine], records[mine]
 
     def delete_before(self, position: int) -> int:
         """Delete the segments that lie wholly below `position`; returns how many.
@@ -264,6 +360,8 @@ class TimerLog:
         """
         segment = self._kept(position, end_too=True) // self.records_per_segment
         self._start = max(self._start, segment * self.records_per_segment)
+        for base in [base for base in self._crcs if base < segment * self.segment_bytes]:
+            del self._crcs[base]
         return self._segments.forget_before(segment * self.segment_bytes)
 
     def flush(self) -> None:
@@ -273,6 +371,11 @@ class TimerLog:
     def check(self, precision_ms: int) -> list[str]:
         """What is wrong with the log, one sentence each, at most about CHECK_PROBLEMS_MAX; reads all of it."""
         problems: list[str] = []
+        for base in self._bases(self.start_position, self.end_position):
+            try:
+                self._verified_segment(base)
+            except (CorruptFile, OSError) as error:
+                problems.append(str(error))
         index = self._start
         while index < self._end and len(problems) < CHECK_PROBLEMS_MAX:
             segment_end = (index // self.records_per_segment + 1) * self.records_per_segment
@@ -291,22 +394,34 @@ class TimerLog:
         """Close the files, without a flush."""
         self._segments.close()
 
-    def _adopt(self) -> None:
-        """Check that the files hold start to end, then remove the rest."""
-        start, end = self.start_position, self.end_position
-        first = start // self.segment_bytes * self.segment_bytes
-        if start < end:
-            bases = [base for base in self._segments.bases if first <= base < end]
-            expected = range(first, end, self.segment_bytes)
-            if len(bases) != len(expected) or bases != list(expected):
-                missing = next(base for base in expected if base not in bases)
-                raise IncompleteLog(self._segments.path(missing), "no such segment, its checkpoint needs it")
-            for base in bases:
-                size, needed = self._segments.size(base), min(self.segment_bytes, end - base)
-                if size < needed:
-                    raise IncompleteLog(self._segments.path(base), f"{size} bytes, its checkpoint needs {needed}")
-        self._segments.cut(end)
-        self._segments.forget_before(first)
+    def _adopt(self, crcs: Sequence[int], *, only_look: bool) -> dict[int, int]:
+        """Check that the files hold start to end, remove the rest; the segments' CRCs by their bases."""
+        end, expected = self.end_position, self._bases(self.start_position, self.end_position)
+        if len(crcs) != len(expected):
+            raise IncompleteLog(self.directory, f"its checkpoint has {len(crcs)} CRCs for {len(expected)} segments")
+        held = set(self._segments.bases)
+        for base in expected:
+            if base not in held:
+                raise IncompleteLog(self._segments.path(base), "no such segment, its checkpoint needs it")
+            size, needed = self._segments.size(base), min(self.segment_bytes, end - base)
+            if size < needed:
+                raise IncompleteLog(self._segments.path(base), f"{size} bytes, its checkpoint needs {needed}")
+        if not only_look:
+            self._segments.cut(end)
+            self._segments.forget_before(expected.start)
+        return dict(zip(expected, crcs, strict=True))
+
+    def _bases(self, start: int, end: int) -> range:
+        """Where the segments begin that hold positions `start` to `end`."""
+        return range(start // self.segment_bytes * self.segment_bytes, end, self.segment_bytes)
+
+    def _verified_segment(self, base: int) -> RecordArray:
+        """All records of a segment up to the end, those below the start too. Raises CorruptFile, OSError."""
+        length = min(self.segment_bytes, self.end_position - base)
+        data = self._segments.read(base, length, base)
+        if len(data) < length or crc32(data) != self._crcs[base]:
+            raise CorruptFile(self._segments.path(base), f"the CRC of its first {length} bytes does not match")
+        return np.frombuffer(data, TIMER_LOG_RECORD, min(length // RECORD_BYTES, self.records_per_segment))
 
     def _repair(self) -> None:
         """Cut off what an append that failed has left behind the end."""
@@ -407,6 +522,15 @@ class TimerLog:
 
     def _corrupt(self, position: int, detail: str) -> CorruptRecord:
         return CorruptRecord(self._segments.path(self._segments.base_of(position)), position, detail)
+
+
+def _in_log_order(pieces: Iterable[tuple[Int64Array, RecordArray]]) -> tuple[Int64Array, RecordArray]:
+    """Pieces of the log, each in its order, as one."""
+    ordered = sorted((piece for piece in pieces if len(piece[0])), key=lambda piece: int(piece[0][0]))
+    return (
+        np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in ordered)]),
+        np.concatenate([np.empty(0, TIMER_LOG_RECORD), *(records for _, records in ordered)]),
+    )
 
 
 def _malformed(records: RecordArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -5,11 +5,14 @@
     read     payload log                                                          what goes out next
     delete   a MAGIC_DELETE record that names its target's payload, in the target's slot
 
-Nothing is indexed in memory; what is pending beyond the loaded slots costs disk only. A message that is cancelled or
-sent stays in the logs until all in its segment is behind the watermark.
+What is pending beyond the loaded slots costs disk, and 4 bytes of memory a record (`id_index`). A message that is
+cancelled or sent stays in the logs until all in its segment is behind the watermark.
 """
 
-from collections.abc import Sequence
+import errno
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,33 +21,47 @@ import numpy as np
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
-from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion
+from sidecar.store.errors import CorruptFile, StoreError
 from sidecar.store.files import FileSystem
+from sidecar.store.id_index import IdIndex
 from sidecar.store.layout import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
     MAGIC_ROLL,
     RECORD_BYTES,
+    SLOT_BYTES,
     TIMER_LOG_RECORD,
     Int64Array,
     RecordArray,
     due_ms,
 )
-from sidecar.store.payload_log import PayloadLog
-from sidecar.store.recovery import Case, Owner, judge
-from sidecar.store.timer_log import TimerLog
-from sidecar.store.timer_wheel import TimerWheel
+from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
+from sidecar.store.query import Query, pending_of
+from sidecar.store.recovery import Owner
+from sidecar.store.timer_log import Mark, TimerLog
+from sidecar.store.timer_wheel import SlotBatch, TimerWheel
+from sidecar.store.topic_counts import TopicCounts
 
 TIMER_LOG_SEGMENT_BYTES = 16 * 2**20
 PAYLOAD_LOG_SEGMENT_BYTES = 64 * 2**20
 
 CHECKPOINT = "checkpoint"
+TIMER_LOG = "timerlog"
+PAYLOAD_LOG = "payload"
+WHEEL = "timerwheel"
 
 _INT32 = np.iinfo(np.int32)
 
 
 class Marks(NamedTuple):
-    """A position in either log, such as their ends at some moment."""
+    """Where the logs ended at some moment."""
+
+    timer_log: Mark
+    payload_log: int
+
+
+class Positions(NamedTuple):
+    """A position in either log."""
 
     timer_log: int
     payload_log: int
@@ -76,7 +93,7 @@ class Loaded(NamedTuple):
 
 
 class TimerStore:
-    """See `open_store`."""
+    """See `opening.open_store`."""
 
     def __init__(
         self,
@@ -86,16 +103,26 @@ class TimerStore:
         wheel: TimerWheel,
         payload_log: PayloadLog,
         owner: Owner,
+        quota_bytes: int | None,
     ) -> None:
+        self.loaded_until_ms = 0
+        """Slots before this time are loaded or were found empty: what is put into them counts as pending no more."""
         self._directory = directory
         self._fs = fs
         self._timer_log = timer_log
         self._wheel = wheel
         self._payload_log = payload_log
         self._owner = owner
+        self._quota_bytes = None if quota_bytes is None else max(quota_bytes, quota_bytes_min(wheel.slots_total))
+        self._ids = IdIndex(timer_log)
+        self._topics = TopicCounts()
+        """Of what is pending in slots from ``loaded_until_ms`` on."""
         self._is_broken = False
-        self._needed = Marks(timer_log.start_position, payload_log.start_position)
-        """What lies before is behind the watermark, as far as `oldest` has found."""
+        self._needed = Positions(timer_log.start_position, payload_log.start_position)
+        """What lies before is behind the watermark or cancelled, for all checkpoints from now on."""
+        self._needed_next = self._needed
+        """The same, for checkpoints that hold the log up to ``_needed_next_from``: all cancels that it counts on."""
+        self._needed_next_from = timer_log.end_position
 
     # --- intake -------------------------------------------------------------------------------------------------------
 
@@ -107,13 +134,22 @@ class TimerStore:
         id_hash: Int64Array,
         topic_hash: np.ndarray[tuple[int], np.dtype[np.int32]],
         rolls: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        *,
+        within_quota: bool = True,
     ) -> Loaded:
         """Store a batch, in arrival order; what was stored, as `load` would give it but in arrival order.
 
+        Args:
+            within_quota: False for what had been accepted before, and is stored again to rebuild.
+
         Raises:
             SlotConflict: the batch spans more time than the wheel; nothing is stored.
-            OSError: the disk is full, or worse; nothing is stored.
+            OSError: the disk is full (ENOSPC), the quota is used up (EDQUOT), or worse; nothing is stored.
         """
+        if within_quota:
+            self._check_quota(payloads)
+        batch = self._prepare(act_ms, 1)
+        payload_end = self._payload_log.end_position
         payload_pos, payload_size = self._payload_log.append_batch(payloads)
         records = np.zeros(len(payloads), TIMER_LOG_RECORD)
         delayed_ms = np.clip(act_ms - timestamp_ms, _INT32.min, _INT32.max)
@@ -125,14 +161,21 @@ class TimerStore:
         records["size_py"] = payload_size
         records["topic_hash"] = topic_hash
         records["reserved"] = id_hash
-        self._append(records, act_ms, None)
+        try:
+            self._append(records, batch)
+        except OSError:
+            with suppress(OSError):
+                self._payload_log.truncate(payload_end)
+            raise
+        self._topics.add(topic_hash[act_ms >= self.loaded_until_ms])
         return Loaded(act_ms, payload_pos, payload_size, id_hash, topic_hash)
 
     def delete(self, targets: Loaded) -> None:
-        """Take records back. Raises OSError: none is taken back then."""
+        """Take back records that are pending, each of them once. Raises OSError: none is taken back then."""
         count = len(targets.act_ms)
         if count == 0:
             return
+        batch = self._prepare(targets.act_ms, -1)
         records = np.zeros(count, TIMER_LOG_RECORD)
         records["size"] = RECORD_BYTES
         records["magic"] = MAGIC_DELETE
@@ -141,16 +184,29 @@ class TimerStore:
         records["size_py"] = targets.payload_size
         records["topic_hash"] = targets.topic_hash
         records["reserved"] = targets.id_hash
-        self._append(records, targets.act_ms, np.full(count, -1, np.int32))
+        self._append(records, batch)
+        self._topics.remove(targets.topic_hash[targets.act_ms >= self.loaded_until_ms])
 
-    def _append(
-        self, records: RecordArray, act_ms: Int64Array, deltas: np.ndarray[tuple[int], np.dtype[np.int32]] | None
-    ) -> None:
+    def _prepare(self, act_ms: Int64Array, num_delta: int) -> SlotBatch:
+        positions = self._timer_log.positions_for(len(act_ms))
+        return self._wheel.prepare_batch(act_ms, positions, np.full(len(act_ms), num_delta, np.int32))
+
+    def _append(self, records: RecordArray, batch: SlotBatch) -> None:
         # The wheel is changed last, so that a failed append leaves no trace on it.
-        batch = self._wheel.prepare_batch(act_ms, self._timer_log.positions_for(len(records)), deltas)
         records["prev_pos"] = batch.prev_positions
         self._timer_log.append(records)
         self._wheel.apply(batch)
+
+    def _check_quota(self, payloads: Sequence[bytes]) -> None:
+        if self._quota_bytes is None:
+            return
+        more_bytes = sum(map(len, payloads)) + len(payloads) * (HEADER_BYTES + RECORD_BYTES)
+        if self.disk_bytes + more_bytes > self._quota_bytes:
+            raise OSError(
+                errno.EDQUOT,
+                f"disk quota exceeded: {self.disk_bytes} of {self._quota_bytes} bytes used",
+                self._directory,
+            )
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -176,22 +232,24 @@ class TimerStore:
         return self._wheel.first_occupied(max(0, from_ms))
 
     def load(self, slot_ms: int) -> Loaded:
-        """What is pending in a slot, sorted. Raises CorruptFile, OSError."""
-        try:
-            _, records = self._timer_log.slot_records(self._wheel.slot(slot_ms), self._wheel.precision_ms)
-        except StoreError:
-            self._distrust()
-            raise
-        loaded = Loaded.of(_pending(records))
+        """What is pending in a slot, sorted; slots are loaded in the order of time. Raises CorruptFile, OSError."""
+        slot = self._wheel.slot(slot_ms)
+        with self._distrusting():
+            records = pending_of(self._timer_log.slot_records(slot, self._wheel.precision_ms)[1])
+            if len(records) != slot.num:
+                raise CorruptFile(
+                    self._wheel.path, f"slot {slot_ms} ms: num {slot.num}, {len(records)} in the timer log"
+                )
+        loaded = Loaded.of(records)
+        if slot_ms >= self.loaded_until_ms:
+            self._topics.remove(loaded.topic_hash)
+            self.loaded_until_ms = slot_ms + self._wheel.precision_ms
         return loaded.where(np.argsort(loaded.act_ms, kind="stable"))
 
     def read(self, payload_pos: Int64Array, payload_size: np.ndarray[tuple[int], np.dtype[np.int32]]) -> list[bytes]:
         """Payloads. Raises CorruptFile, OSError."""
-        try:
+        with self._distrusting():
             return self._payload_log.read_many(payload_pos, payload_size)
-        except StoreError:
-            self._distrust()
-            raise
 
     def advance(self, live_from_ms: int) -> None:
         """Slots before this time are empty or sent; their places may be used again."""
@@ -200,57 +258,77 @@ class TimerStore:
     def find(self, id_hashes: Int64Array, from_ms: int) -> Loaded:
         """What is pending from the slot of ``from_ms`` on with one of these hashes; the payload confirms a match.
 
-        One pass over the live part of the timer log.
+        Raises CorruptFile, OSError.
         """
-        candidates: list[RecordArray] = [np.empty(0, TIMER_LOG_RECORD)]
-        lowest = self._wheel.lowest_position(max(0, from_ms))
-        if lowest is not None:
-            wanted = np.unique(id_hashes)
-            first_ms = self.slot_time_ms(max(0, from_ms))
-            for _, records in self._timer_log.scan(max(lowest, self._timer_log.start_position)):
-                mine = np.isin(records["reserved"], wanted)
-                mine &= due_ms(records) >= first_ms
-                if mine.any():
-                    candidates.append(records[mine])
-        return Loaded.of(_pending(np.concatenate(candidates)))
+        with self._distrusting():
+            found = [np.empty(0, TIMER_LOG_RECORD), *self._ids.find(id_hashes, self._search_start)]
+        records = np.concatenate(found)
+        return Loaded.of(pending_of(records[due_ms(records) >= self.slot_time_ms(max(0, from_ms))]))
 
-    def find_in_slot(self, id_hashes: Int64Array, time_ms: int) -> Loaded:
-        """The same in one slot only."""
-        loaded = self.load(self.slot_time_ms(max(0, time_ms)))
-        return loaded.where(np.isin(loaded.id_hash, id_hashes))
+    def warm(self) -> None:
+        """A little work ahead of the next `find`, for when there is time. Raises CorruptFile, OSError."""
+        with self._distrusting():
+            self._ids.warm()
+
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def query(
         self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
     ) -> tuple[int, Loaded]:
-        """How many are pending from the slot of ``from_ms`` on and before ``until_ms``, and the first ``limit``.
+        """`query_steps` in one go."""
+        steps = self.query_steps(from_ms, until_ms, limit, id_hash=id_hash, topic_hash=topic_hash)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer: tuple[int, Loaded] = end.value
+                return answer
 
-        Two passes over the live part of the timer log in bounded chunks: the deletes, then what is left. Rolled
-        messages count at the time of their roll.
+    def query_steps(
+        self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
+    ) -> Generator[None, None, tuple[int, Loaded]]:
+        """How many are pending from ``from_ms`` on and before ``until_ms``, and the first ``limit``; see `query`.
+
+        A generator that yields after every few milliseconds of work. The store may be used between two steps; what was
+        sent meanwhile is left out, so that what is returned can be read at once. Rolled messages count at the time of
+        their roll. Raises CorruptFile, OSError.
         """
-        lowest = self._wheel.lowest_position(max(0, from_ms))
-        if lowest is None:
-            return 0, Loaded.of(np.empty(0, TIMER_LOG_RECORD))
-        begin, first_ms = max(lowest, self._timer_log.start_position), self.slot_time_ms(max(0, from_ms))
-        deleted = [np.empty(0, np.int64)]
-        for _, records in self._timer_log.scan(begin):
-            deleted.append(records["offset_py"][(records["magic"] & MAGIC_DELETE) != 0])
-        gone = np.concatenate(deleted)
-        total = 0
-        first = Loaded.of(np.empty(0, TIMER_LOG_RECORD))
-        for _, records in self._timer_log.scan(begin):
-            due = due_ms(records)
-            mine = (due >= first_ms) & (due < until_ms) & ((records["magic"] & MAGIC_DELETE) == 0)
+        query = Query(
+            self._timer_log,
+            self._wheel,
+            self._ids,
+            start=self._search_start,
+            from_ms=max(0, from_ms),
+            until_ms=max(0, from_ms, until_ms),
+            limit=limit,
+        )
+        with self._distrusting():
             if id_hash is not None:
-                mine &= records["reserved"] == id_hash
-            if topic_hash is not None:
-                mine &= records["topic_hash"] == topic_hash
-            if len(gone):
-                mine &= ~np.isin(records["offset_py"], gone)
-            total += int(mine.sum())
-            found = Loaded.of(records[mine])
-            merged = Loaded.joined([first, found])
-            first = merged.where(np.argsort(merged.act_ms, kind="stable")[:limit])
-        return total, first
+                total, records = yield from query.by_id(id_hash, topic_hash)
+            elif topic_hash is None:
+                total, records = yield from query.by_time()
+            elif from_ms >= self.loaded_until_ms and self._topics.of(topic_hash) == 0:
+                total, records = 0, np.empty(0, TIMER_LOG_RECORD)
+            else:
+                total, records = yield from query.by_topic(topic_hash)
+        return total, Loaded.of(records[due_ms(records) >= self._wheel.live_from_ms])
+
+    @property
+    def pending_count(self) -> int:
+        """Messages in the slots that are not loaded yet."""
+        return self._topics.total
+
+    def pending_by_topic_hash(self, most: int) -> list[tuple[int, int]]:
+        """(hash, messages in the slots that are not loaded yet) of the topics with the most, descending."""
+        return self._topics.highest(most)
+
+    def pending_of_topic(self, topic_hash: int) -> int | None:
+        """A topic's messages in the slots that are not loaded yet; None: with 10,000 topics it is not counted alone."""
+        return self._topics.of(topic_hash)
+
+    def furthest_slot_ms(self, from_ms: int) -> int | None:
+        """When the last occupied slot from that of ``from_ms`` on begins; looks at the whole wheel, some 10 ms."""
+        return self._wheel.last_occupied(max(0, from_ms))
 
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Pending records per stretch of time, by slots; shape (buckets,)."""
@@ -262,41 +340,58 @@ class TimerStore:
         Looks at the whole wheel, some 10 ms; from then on checkpoints count what lies before as not needed.
         """
         lowest = self._wheel.lowest_position(max(0, from_ms))
+        self._needed_next_from = self._timer_log.end_position
         if lowest is None:
-            self._needed = self.marks()
+            self._needed_next = Positions(self._timer_log.end_position, self._payload_log.end_position)
             return None
-        record = self._timer_log.read(max(lowest, self._timer_log.start_position))
-        self._needed = Marks(max(lowest, self._timer_log.start_position), int(record["offset_py"][0]))
+        position = max(lowest, self._timer_log.start_position)
+        with self._distrusting():
+            record = self._timer_log.read(position)
+        self._needed_next = Positions(position, int(record["offset_py"][0]))
         return int(record["offset_py"][0]), int(record["size_py"][0])
 
     @property
     def disk_bytes(self) -> int:
         """What the logs and the wheel take."""
-        timer_log = self._timer_log.end_position - self._timer_log.start_position
-        payload_log = self._payload_log.end_position - self._payload_log.start_position
-        return timer_log + payload_log + self._wheel.file_bytes
+        return self._timer_log.disk_bytes + self._payload_log.disk_bytes + self._wheel.file_bytes
 
-    def rebuild_wheel(self) -> None:
-        """Make the wheel anew from the timer log. Raises CorruptFile, OSError."""
-        self._wheel.rebuild(self._timer_log.scan())
+    # --- opening ------------------------------------------------------------------------------------------------------
 
-    def check(self, is_wheel_clean: bool) -> list[str]:
-        """Problems of the logs, and of the wheel where it should be right; closes the files."""
-        try:
-            problems = self._timer_log.check(self._wheel.precision_ms) + self._payload_log.check()
-            if is_wheel_clean:
-                problems += self._wheel.check(self._timer_log.end_position)
-            return problems
-        finally:
-            self._wheel.close()
-            self._timer_log.close()
-            self._payload_log.close()
+    def take_in(self, live_from_ms: int, *, is_wheel_whole: bool) -> None:
+        """Read the timer log once: verify it, index it, count it, and fill the wheel where that is new and empty.
+
+        Raises CorruptFile, SlotConflict (the log was written with less on the wheel), OSError.
+        """
+        self._wheel.advance(max(0, live_from_ms))
+        live = self._live_records()
+        if is_wheel_whole:
+            deque(live, maxlen=0)
+        else:
+            self._wheel.fill(live)
+
+    def _live_records(self) -> Iterator[tuple[Int64Array, RecordArray]]:
+        """(positions, records) of what has not left the wheel.
+
+        Less deletes of what the log has no more: that was emptied slots, which hold no log back.
+        """
+        payload_start = self._payload_log.start_position
+        for block, positions, records in self._timer_log.verified():
+            self._ids.add(block, records)
+            deletes = (records["magic"] & MAGIC_DELETE) != 0
+            live = (due_ms(records) >= self._wheel.live_from_ms) & ~(deletes & (records["offset_py"] < payload_start))
+            self._topics.add(records["topic_hash"][live & ~deletes])
+            self._topics.remove(records["topic_hash"][live & deletes])
+            yield (positions, records) if live.all() else (positions[live], records[live])
+
+    @property
+    def _search_start(self) -> int:
+        return max(self._needed.timer_log, self._timer_log.start_position)
 
     # --- checkpoint ---------------------------------------------------------------------------------------------------
 
     def marks(self) -> Marks:
         """Where the logs end now."""
-        return Marks(self._timer_log.end_position, self._payload_log.end_position)
+        return Marks(self._timer_log.mark(), self._payload_log.end_position)
 
     def checkpoint(self, complete_to_offset: int, marks: Marks, extra: dict[str, Any]) -> None:
         """Say that the logs up to ``marks`` hold all below an offset that Kafka has committed. Raises OSError.
@@ -304,179 +399,80 @@ class TimerStore:
         What is no longer needed is deleted afterwards: the other order would leave a checkpoint that names bytes that
         are gone.
         """
-        needed = Marks(*map(min, self._needed, marks))
-        self._save(complete_to_offset, marks, needed, extra, clean=False)
+        needed = self._save(complete_to_offset, marks, extra, wheel_crc=None)
         self._timer_log.delete_before(needed.timer_log)
         self._payload_log.delete_before(needed.payload_log)
+        self._ids.forget()
 
     def mark_dirty(self, checkpoint: Checkpoint) -> None:
-        """Say that the wheel changes in place from now on: until a clean stop it is rebuilt from the timer log."""
-        dirty = msgspec.structs.replace(checkpoint, wheel_clean=False, extra={**checkpoint.extra, "boot_id": boot_id()})
-        checkpoints.save(self._directory / CHECKPOINT, dirty, self._fs, durable=True)
+        """Say that the wheel changes in place from now on: until a clean stop it is rebuilt from the timer log.
+
+        Where the disk is full that stays unsaid: the wheel's CRC will tell.
+        """
+        if checkpoint.wheel_crc is None:
+            return
+        dirty = msgspec.structs.replace(checkpoint, wheel_crc=None, extra={**checkpoint.extra, "boot_id": boot_id()})
+        with suppress(OSError):
+            checkpoints.save(self._directory / CHECKPOINT, dirty, self._fs, durable=True)
 
     def close(self, complete_to_offset: int | None, extra: dict[str, Any]) -> None:
         """Flush, and mark the directory clean where ``complete_to_offset`` (all of it is stored) is known."""
-        try:
+        with ExitStack() as closing:
+            for part in (self._wheel, self._timer_log, self._payload_log):
+                closing.callback(part.close)
             if complete_to_offset is not None:
                 self._payload_log.flush()
                 self._timer_log.flush()
                 self._wheel.flush()
-                marks = self.marks()
-                needed = Marks(*map(min, self._needed, marks))
-                self._save(complete_to_offset, marks, needed, extra, clean=True)
-        finally:
-            self._wheel.close()
-            self._timer_log.close()
-            self._payload_log.close()
+                self._save(complete_to_offset, self.marks(), extra, wheel_crc=self._wheel.crc())
 
-    def _distrust(self) -> None:
-        """A file does not hold what was written to it: without a checkpoint, the next start rebuilds from Kafka."""
-        self._is_broken = True
-        self._fs.unlink(self._directory / CHECKPOINT)
+    @contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        """Where a file does not hold what was written to it, the next start rebuilds from Kafka: no checkpoint is left.
+
+        That the checkpoint cannot be removed is the lesser news.
+        """
+        try:
+            yield
+        except StoreError:
+            self._is_broken = True
+            with suppress(OSError):
+                self._fs.unlink(self._directory / CHECKPOINT)
+            raise
 
     def _save(
-        self,
-        complete_to_offset: int,
-        marks: Marks,
-        needed: Marks,
-        extra: dict[str, Any],
-        *,
-        clean: bool,
-    ) -> None:
+        self, complete_to_offset: int, marks: Marks, extra: dict[str, Any], *, wheel_crc: int | None
+    ) -> Positions:
+        """Write a checkpoint; what lies before the positions returned is not needed by it."""
         if self._is_broken:
-            return
-        owner = self._owner
-        checkpoints.save(
-            self._directory / CHECKPOINT,
-            Checkpoint(
-                complete_to_offset=complete_to_offset,
-                timer_log_end=marks.timer_log,
-                timer_log_start=needed.timer_log,
-                payload_log_end=marks.payload_log,
-                payload_log_start=needed.payload_log,
-                cluster_id=owner.cluster_id,
-                topic_id=owner.topic_id,
-                group_id=owner.group_id,
-                partition=owner.partition,
-                plan=owner.layout,
-                slots_total=self._wheel.slots_total,
-                precision_ms=self._wheel.precision_ms,
-                wheel_clean=clean,
-                extra={**extra, "boot_id": boot_id()},
-            ),
-            self._fs,
-            durable=clean,
+            return Positions(self._timer_log.start_position, self._payload_log.start_position)
+        if marks.timer_log.position >= self._needed_next_from:
+            self._needed = self._needed_next
+        needed = self._needed
+        checkpoint = Checkpoint(
+            complete_to_offset=complete_to_offset,
+            timer_log_end=marks.timer_log.position,
+            timer_log_start=needed.timer_log,
+            timer_log_crcs=self._timer_log.crcs(needed.timer_log, marks.timer_log),
+            payload_log_end=marks.payload_log,
+            payload_log_start=needed.payload_log,
+            cluster_id=self._owner.cluster_id,
+            topic_id=self._owner.topic_id,
+            group_id=self._owner.group_id,
+            partition=self._owner.partition,
+            plan=self._owner.layout,
+            slots_total=self._wheel.slots_total,
+            precision_ms=self._wheel.precision_ms,
+            wheel_crc=wheel_crc,
+            extra={**extra, "boot_id": boot_id()},
         )
+        checkpoints.save(self._directory / CHECKPOINT, checkpoint, self._fs, durable=wheel_crc is not None)
+        return needed
 
 
-class Opened(NamedTuple):
-    """A store, how its directory was found, and from where Kafka has to be read."""
-
-    store: TimerStore
-    case: Case
-    complete_to_offset: int
-    extra: dict[str, Any]
-
-
-def open_store(
-    directory: Path,
-    fs: FileSystem,
-    owner: Owner,
-    *,
-    slots_total: int,
-    precision_ms: int,
-    committed_offset: int,
-    lowest_needed_offset: int,
-    live_from_ms: int,
-) -> Opened:
-    """Open a directory as `recovery` says; what is of no use is removed.
-
-    Args:
-        committed_offset, lowest_needed_offset: I and L.
-        live_from_ms: the watermark's time; slots before it are done.
-    """
-    fs.makedirs(directory)
-    case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
-    if checkpoint is not None and case.is_usable:
-        try:
-            store = _open(directory, fs, owner, slots_total, precision_ms, checkpoint)
-            store.advance(live_from_ms)
-            if case is Case.UNCLEAN:
-                store.rebuild_wheel()
-            store.mark_dirty(checkpoint)
-        except StoreError:
-            case = Case.CORRUPT
-        else:
-            return Opened(store, case, checkpoint.complete_to_offset, checkpoint.extra)
-    _remove(directory, fs)
-    store = _open(directory, fs, owner, slots_total, precision_ms, None)
-    store.advance(live_from_ms)
-    return Opened(store, case, lowest_needed_offset, {})
-
-
-def check_store(directory: Path, fs: FileSystem) -> list[str]:
-    """What is wrong with a directory at rest; nothing is changed in it."""
-    try:
-        checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
-        if checkpoint is None:
-            return ["there is no checkpoint: the sidecar would rebuild from Kafka"]
-        owner = Owner("", "", "", checkpoint.partition, "")
-        store = _open(directory, fs, owner, checkpoint.slots_total, checkpoint.precision_ms, checkpoint)
-    except StoreError as error:
-        return [str(error)]
-    return store.check(checkpoint.wheel_clean)
-
-
-def _examine(
-    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int
-) -> tuple[Case, Checkpoint | None]:
-    try:
-        checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
-    except UnknownFormatVersion:
-        return Case.UNKNOWN, None
-    except CorruptFile:
-        return Case.CORRUPT, None
-    return judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset), checkpoint
-
-
-def _open(
-    directory: Path, fs: FileSystem, owner: Owner, slots_total: int, precision_ms: int, checkpoint: Checkpoint | None
-) -> TimerStore:
-    timer_log = TimerLog(
-        directory / "timerlog",
-        TIMER_LOG_SEGMENT_BYTES,
-        fs,
-        end_position=checkpoint.timer_log_end if checkpoint else None,
-        start_position=checkpoint.timer_log_start if checkpoint else 0,
-    )
-    payload_log = PayloadLog(
-        directory / "payload",
-        PAYLOAD_LOG_SEGMENT_BYTES,
-        fs,
-        end_position=checkpoint.payload_log_end if checkpoint else None,
-        start_position=checkpoint.payload_log_start if checkpoint else 0,
-    )
-    wheel = TimerWheel(directory / "timerwheel", slots_total, precision_ms, fs)
-    return TimerStore(directory, fs, timer_log, wheel, payload_log, owner)
-
-
-def _remove(directory: Path, fs: FileSystem) -> None:
-    """The checkpoint first: files without one are never taken for whole."""
-    fs.unlink(directory / CHECKPOINT)
-    for name in ("timerlog", "payload"):
-        fs.makedirs(directory / name)
-        for entry in fs.listdir(directory / name):
-            fs.unlink(directory / name / entry)
-    fs.unlink(directory / "timerwheel")
-
-
-def _pending(records: RecordArray) -> RecordArray:
-    """Records less the deletes among them, and less what those name."""
-    deletes = (records["magic"] & MAGIC_DELETE) != 0
-    if not deletes.any():
-        return records
-    kept: RecordArray = records[~deletes & ~np.isin(records["offset_py"], records["offset_py"][deletes])]
-    return kept
+def quota_bytes_min(slots_total: int) -> int:
+    """The least quota: segments are deleted whole, so that with less what has been sent could stop intake for ever."""
+    return 2 * (slots_total * SLOT_BYTES + TIMER_LOG_SEGMENT_BYTES + PAYLOAD_LOG_SEGMENT_BYTES)
 
 
 def boot_id() -> str:

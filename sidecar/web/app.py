@@ -3,15 +3,20 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
 from sidecar.metrics import Metrics
-from sidecar.pending import LIMIT_MAX, PendingQuery
+from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
+from sidecar.switches import Switches
+from sidecar.web.cancels import cancels_router
+from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
@@ -20,7 +25,13 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 def make_app(
-    health: Health, metrics: Metrics, version: str, ask: Ask | None = None, token: str | None = None
+    health: Health,
+    metrics: Metrics,
+    version: str,
+    switches: Switches,
+    outcomes: CancelOutcomes,
+    ask: Ask | None = None,
+    token: str | None = None,
 ) -> FastAPI:
     """The ASGI application; what concerns the store is asked of the loop, which is never waited for longer than 5 s.
 
@@ -46,7 +57,8 @@ def make_app(
     @app.get("/readyz", summary="Partitions are assigned and recovered")
     async def readyz() -> Response:
         reasons = health.unready_reasons()
-        return JSONResponse({"ready": not reasons, "reasons": reasons}, status_code=503 if reasons else 200)
+        answer = {"ready": not reasons, "reasons": reasons, "warnings": health.warnings(), **asdict(switches)}
+        return JSONResponse(answer, status_code=503 if reasons else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
     async def prometheus() -> Response:
@@ -58,7 +70,7 @@ def make_app(
         topic: Annotated[str | None, Query(description="Only messages for this topic.")] = None,
         from_ms: Annotated[int, Query(alias="from", ge=0, description="Due at this time or later, epoch ms.")] = 0,
         until_ms: Annotated[int, Query(alias="to", ge=0, description="Due before this time, epoch ms.")] = 2**62,
-        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 100,
+        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
     ) -> dict[str, Any]:
         if ask is None:
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
@@ -67,4 +79,6 @@ def make_app(
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
 
+    for router in (cancels_router(outcomes, health), switches_router(switches)):
+        app.include_router(router, dependencies=[Depends(authorised)])
     return app

@@ -5,7 +5,7 @@ import threading
 from types import TracebackType
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from sidecar.errors import UsageError
 
@@ -18,14 +18,13 @@ class WebServer:
     Attributes:
         address: ``host:port`` as bound; the port is the real one where 0 was asked for.
 
-    Raises:
-        UsageError: the address cannot be listened on.
+    Args:
+        listener: a bound socket; it is closed at the end.
     """
 
-    def __init__(self, app: FastAPI, host: str, port: int) -> None:
-        self._socket = _listen(host, port)
-        bound_port = self._socket.getsockname()[1]
-        self.address = f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        self._socket = listener
+        self.address = address_of(listener)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -44,7 +43,18 @@ class WebServer:
         self._socket.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def address_of(listener: socket.socket) -> str:
+    """``host:port`` as bound."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
     listener: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

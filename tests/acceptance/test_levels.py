@@ -68,7 +68,7 @@ def test_order_is_kept_per_level_partition(kafka: Kafka, prefix: str, sidecar: S
 
 def test_ten_sigkills_lose_nothing_and_repeat_nothing(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
-    sidecar.settings["batch_records"] = 200  # many transactions, so that a kill meets an open one
+    sidecar.settings["batch_records"] = 20  # many transactions, so that there is something to do for every life
     sidecar.start()
     kafka.produce(scheduled(prefix, destination, 20_000))
     sidecar.kill()

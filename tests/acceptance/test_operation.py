@@ -53,11 +53,16 @@ def test_sigterm_finishes_what_is_in_hand_and_exits_0_within_two_seconds(
     judge(ids(20_000), kafka.read([destination], 20_000, 60)).assert_exactly_once()
 
 
-def test_two_sidecars_on_one_directory_are_refused(sidecar: SidecarProcess) -> None:
+def test_two_sidecars_on_one_directory_are_refused(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    destination = kafka.create_topic(f"{prefix}orders")
     sidecar.start()
     second = timewheel("run", *(p for n, v in sidecar.settings.items() for p in (f"--{n.replace('_', '-')}", str(v))))
     assert second.returncode == 4
     assert "in use" in second.stderr
+    # The first has not noticed.
+    kafka.produce(scheduled(prefix, destination, 3))
+    judge(ids(3), kafka.read([destination], 3)).assert_exactly_once()
+    assert sidecar.process.poll() is None
 
 
 def test_a_second_process_with_the_same_identity_ends_the_first_with_exit_4(

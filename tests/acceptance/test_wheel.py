@@ -1,34 +1,13 @@
 """Any time: the wheel topic, driven as users drive it, with RocketMQ's own scenarios among the tests."""
 
-import random
-import shutil
-import time
-from pathlib import Path
-
 import pytest
 
 from tests.support.kafka import Headers, Kafka, Record, judge
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
+from tests.support.wheel import cancel, now_ms, timed
 
 pytestmark = pytest.mark.kafka
-
-Produced = tuple[str, bytes | None, bytes | None, Headers]
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def timed(prefix: str, destination: str, name: str, *when: tuple[str, int]) -> Produced:
-    """A wheel record; its id is its key, so that a cancel finds its partition."""
-    headers: Headers = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", name.encode())]
-    headers += [(header, b"%d" % value) for header, value in when]
-    return f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", name.encode(), b"v" * 100, headers
-
-
-def cancel(prefix: str, name: str, *more: tuple[str, bytes]) -> Produced:
-    return f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", name.encode(), None, [("TIMER_DEL_UNIQKEY", name.encode()), *more]
 
 
 def ids(delivered: list[Record]) -> list[str]:
@@ -126,7 +105,7 @@ def test_a_rolled_message_can_be_cancelled(kafka: Kafka, prefix: str, wheel: Sid
     destination = kafka.create_topic(f"{prefix}orders")
     wheel.start()
     kafka.produce([timed(prefix, destination, str(n), ("TIMER_DELAY_MS", 8_000)) for n in range(4)])
-    wait_until(lambda: wheel.metric("timewheel_delivered_records_total", queue="wheel") >= 4, "the messages rolled", 20)
+    wait_until(lambda: wheel.metric("timewheel_rolls_total") >= 4, "the messages rolled", 20)
     kafka.produce([cancel(prefix, "1"), cancel(prefix, "2")])
     assert ids(kafka.read([destination], 2)) == ["0", "3"]
 
@@ -150,57 +129,3 @@ def test_records_without_a_usable_time_go_to_the_dead_letters(
     (letter,) = kafka.read([f"{prefix}DLQ-{sidecar.settings['group_id']}"], 1)
     assert letter.text("ERROR_CODE") == code
     assert letter.value == b"v"
-
-
-def test_kills_with_the_directory_taken_away_or_damaged_lose_nothing_and_repeat_nothing(
-    kafka: Kafka, prefix: str, wheel: SidecarProcess
-) -> None:
-    seed = 7
-    chance = random.Random(seed)
-    destination = kafka.create_topic(f"{prefix}orders", 3)
-    wheel.settings |= {"partitions": 2, "batch_records": 500}
-    wheel.start()
-    count = 20_000
-    names = [str(number) for number in range(count)]
-    batch = [timed(prefix, destination, name, ("TIMER_DELAY_MS", chance.randrange(40_000))) for name in names]
-    cancelled = set(chance.sample(names, 300))
-    # Those that are cancelled are due so late that no cancel can lose its race.
-    batch = [
-        timed(prefix, destination, record[1].decode(), ("TIMER_DELAY_MS", 60_000))
-        if (record[1] or b"").decode() in cancelled
-        else record
-        for record in batch
-        if record[1] is not None
-    ]
-    kafka.produce(batch)
-    kafka.produce([cancel(prefix, name) for name in sorted(cancelled)])
-    data = Path(wheel.settings["data_dir"])
-    for kill in range(8):
-        before = wheel.metric("timewheel_delivered_records_total")
-        wait_until(
-            lambda before=before: wheel.metric("timewheel_delivered_records_total") > before,
-            f"delivery before kill {kill}",
-        )
-        wheel.kill()
-        damage(data, ("none", "removed", "truncated", "overwritten")[kill % 4], chance)
-        wheel.start()
-    delivered = kafka.read([destination], count - len(cancelled), 120)
-    verdict = judge(set(names) - cancelled, delivered)
-    verdict.assert_exactly_once()
-
-
-def damage(data: Path, how: str, chance: random.Random) -> None:
-    """What may happen to a directory while nobody looks."""
-    if how == "removed":
-        shutil.rmtree(data)
-        return
-    files = sorted(path for path in data.rglob("*") if path.is_file() and path.name != "lock")
-    if how == "truncated":
-        victim = chance.choice(files)
-        with victim.open("r+b") as file:
-            file.truncate(victim.stat().st_size // 2)
-    elif how == "overwritten":
-        victim = chance.choice(files)
-        with victim.open("r+b") as file:
-            file.seek(victim.stat().st_size // 3)
-            file.write(chance.randbytes(64))

@@ -2,13 +2,14 @@
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from connectors.clock import Clock, SystemClock
 from connectors.testing import InMemoryKafka
 
 DEADLINE_S = 20.0
@@ -18,11 +19,14 @@ T = TypeVar("T")
 
 
 class Cluster(Protocol):
-    """Makes clients; which ones is all that differs."""
+    """Makes clients; which ones is all that differs. The library takes it for its `connectors.clients.Clients`."""
 
-    def consumer(self, config: dict[str, Any]) -> Any: ...
+    @property
+    def clock(self) -> Clock: ...
 
-    def producer(self, config: dict[str, Any]) -> Any: ...
+    def consumer(self, config: Mapping[str, Any], /) -> Any: ...
+
+    def producer(self, config: Mapping[str, Any], /) -> Any: ...
 
     def admin(self) -> Any: ...
 
@@ -31,10 +35,14 @@ class FakeCluster:
     def __init__(self) -> None:
         self.kafka = InMemoryKafka()
 
-    def consumer(self, config: dict[str, Any]) -> Any:
+    @property
+    def clock(self) -> Clock:
+        return self.kafka.clock
+
+    def consumer(self, config: Mapping[str, Any], /) -> Any:
         return self.kafka.consumer(config)
 
-    def producer(self, config: dict[str, Any]) -> Any:
+    def producer(self, config: Mapping[str, Any], /) -> Any:
         return self.kafka.producer(config)
 
     def admin(self) -> Any:
@@ -42,14 +50,16 @@ class FakeCluster:
 
 
 class RealCluster:
+    clock: Clock = SystemClock()
+
     def __init__(self, bootstrap_servers: str) -> None:
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
 
-    def consumer(self, config: dict[str, Any]) -> Any:
+    def consumer(self, config: Mapping[str, Any], /) -> Any:
         quick = {"fetch.wait.max.ms": 50, "heartbeat.interval.ms": 200, "group.protocol": "classic"}
         return Consumer({**self._common, **quick, **config})
 
-    def producer(self, config: dict[str, Any]) -> Any:
+    def producer(self, config: Mapping[str, Any], /) -> Any:
         return Producer({**self._common, "linger.ms": 20, "retry.backoff.ms": 5, **config})
 
     def admin(self) -> Any:
@@ -75,10 +85,10 @@ class Bench:
 
     # --- making -------------------------------------------------------------------------------------------------------
 
-    def topic(self, partitions: int = 1, **configs: str) -> str:
+    def topic(self, partitions: int = 1, name: str = "", **configs: str) -> str:
         """A new topic; underscores stand for dots."""
         self._topics += 1
-        name = f"{self.name}-{self._topics}"
+        name = name or f"{self.name}-{self._topics}"
         self.admin.create_topics([NewTopic(name, partitions, 1, config=_dotted(configs))])[name].result(DEADLINE_S)
         wait_until(lambda: name in self.admin.list_topics(timeout=5).topics, f"{name} is known")
         return name

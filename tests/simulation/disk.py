@@ -1,7 +1,7 @@
 """A disk in memory that outlives its processes, and does to them what disks do.
 
-    disk = Disk(random.Random(seed))
-    mount = disk.mount(process.kill)       # a FileSystem for one life of one process
+    disk = Disk(random.Random(seed), rate, clock.monotonic_ms)
+    mount = disk.mount(process)            # a FileSystem for one life of one process
     Loop(..., file_system=mount)
     disk.boot(mount)                       # the life is over: what it has mapped or open it can no longer change
 
@@ -11,11 +11,12 @@
     crash    SimulatedCrash, before or after the effect     kill -9 at that very moment
     torn     half of a write is done, then SimulatedCrash   kill -9 inside a write
     short    pwrite writes less than it was given           a signal, a quota
-    full     OSError(ENOSPC), from now on until `full_ms`   somebody else's files
+    full     OSError(ENOSPC), from now on for seconds       somebody else's files
+    failed   OSError(EIO) by a sync                         a cable, a dying device
 
-**Between two lives** `damage` does one of: lose the directory, go back to an older snapshot, flip a bit, overwrite a
-stretch, cut a file. What was written stays written when a process dies, mapped pages too: only the operating system's
-own end loses those, and `recovery` judges that by the boot id.
+**Between two lives** `damage` does one of `DAMAGES`, and `lose_power` takes what was not synced: of the names that
+have changed since the last sync of a directory the latest few (journals keep order), of the bytes that have changed
+since the last sync of their file any pages (nothing keeps those in order).
 """
 
 import errno
@@ -24,9 +25,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from connectors.testing import SimulatedCrash
+from connectors.testing import Process, SimulatedCrash
 
-_EFFECTS = ("write", "rename", "truncate", "unlink", "allocate", "create")
+_EFFECTS = ("write", "rename", "truncate", "unlink", "allocate", "create", "sync")
 LABELS: tuple[str, ...] = (
     *(f"{effect}:{side}" for effect in _EFFECTS for side in ("before", "after")),
     "write:torn",
@@ -34,14 +35,31 @@ LABELS: tuple[str, ...] = (
     "write:full",
     "create:full",
     "allocate:full",
+    "sync:failed",
 )
 """Every point at which something may go wrong."""
 
-DAMAGES = ("lost", "stale", "flipped", "overwritten", "cut")
-"""What may happen to the files between two lives."""
+DAMAGES = ("lost", "stale", "flipped", "overwritten", "zeroed", "cut")
+"""What may happen to the files between two lives: `Disk.damage`."""
 
-CHECKED_FILES = ("checkpoint", "payload")
-"""Where a changed byte shows in a checksum. Timer log and wheel keep RIP-43's bytes, which have none."""
+FULL_MS = (100, 2_000, 10_000)
+PAGE_BYTES = 64
+"""Far less than a real one, as the files are far smaller."""
+_UNSYNCED_NAMES_MAX = 20
+"""Changes of names that a loss of power may undo; the ones before have reached the disk by themselves."""
+
+
+class Inode:
+    """A file: its bytes, and those that a sync has made durable."""
+
+    __slots__ = ("data", "synced")
+
+    def __init__(self, data: bytes = b"", synced: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.synced = synced
+
+    def sync(self) -> None:
+        self.synced = bytes(self.data)
 
 
 class Disk:
@@ -57,21 +75,30 @@ class Disk:
         self.chance = chance
         self.rate = rate
         self.now_ms = now_ms
-        self.files: dict[Path, bytearray] = {}
+        self.files: dict[Path, Inode] = {}
+        self.boots = 1
+        """Runs of the operating system."""
         self.hits: Counter[str] = Counter()
         self.injected: list[str] = []
         """What went wrong, in order: what a failing seed prints."""
         self._full_until_ms = -1.0
         self._snapshots: list[dict[Path, bytes]] = []
+        self._names: list[dict[Path, Inode]] = [{}]
+        """How the directories looked at their last sync, and after each change since."""
 
-    def mount(self, kill: Callable[[], None]) -> "Mount":
-        """The disk as one process sees it; ``kill`` ends the rest of that process."""
-        return Mount(self, kill)
+    def mount(self, process: Process) -> "Mount":
+        """The disk as one process sees it."""
+        return Mount(self, process)
 
     def boot(self, mount: "Mount") -> None:
         """A life is over: nothing of it reaches the files any more."""
-        mount.is_dead = True
-        self.files = {path: bytearray(data) for path, data in self.files.items()}
+        mount.is_cut_off = True
+        for inode in self.files.values():
+            inode.data = bytearray(inode.data)
+
+    def fill(self, for_ms: float) -> None:
+        """Nothing can be written for so long."""
+        self._full_until_ms = self.now_ms() + for_ms
 
     def stop(self) -> None:
         """Nothing more goes wrong."""
@@ -82,38 +109,77 @@ class Disk:
 
     def snapshot(self) -> None:
         """Remember how it looks: what `damage` may go back to."""
-        self._snapshots.append({path: bytes(data) for path, data in self.files.items()})
-        del self._snapshots[:-4]
+        self._snapshots.append({path: bytes(inode.data) for path, inode in self.files.items()})
+        if len(self._snapshots) > 4:
+            del self._snapshots[self.chance.randrange(4)]
+
+    def lose_power(self) -> None:
+        """The machine goes down with whatever was not synced. No process may be left."""
+        self.boots += 1
+        self.files = dict(self.chance.choice(self._names))
+        for inode in self.files.values():
+            inode.data = self._left_of(inode)
+        self._settle()
+
+    def _left_of(self, inode: Inode) -> bytearray:
+        size = self.chance.choice([len(inode.synced), len(inode.data)])
+        left = bytearray(inode.synced.ljust(size, b"\0")[:size])
+        share = self.chance.choice([0.0, 0.5, 1.0])
+        for begin in range(0, size, PAGE_BYTES):
+            if self.chance.random() < share:
+                page = inode.data[begin : min(begin + PAGE_BYTES, size)]
+                left[begin : begin + len(page)] = page
+        return left
+
+    def _settle(self) -> None:
+        """What is there now has reached the disk."""
+        for inode in self.files.values():
+            inode.sync()
+        self._names = [dict(self.files)]
 
     def damage(self) -> str:
-        """Something happens to the files; tells what."""
+        """Something happens to the files; tells what. No process may be left."""
         kind = self.chance.choice(DAMAGES)
         self.hits[kind] += 1
+        told = kind
         if kind == "lost":
             self.files.clear()
-            return kind
-        if kind == "stale":
+        elif kind == "stale":
             if self._snapshots:
-                self.files = {path: bytearray(data) for path, data in self.chance.choice(self._snapshots).items()}
-            return kind
-        paths = sorted(path for path, data in self.files.items() if data)
-        if kind != "cut":
-            paths = [path for path in paths if any(part in CHECKED_FILES for part in path.parts)]
-        if not paths:
-            return f"{kind}: nothing"
-        path = self.chance.choice(paths)
-        data = self.files[path]
-        at = self.chance.randrange(len(data))
-        if kind == "cut":
-            del data[at:]
-        elif kind == "flipped":
-            data[at] ^= 1 << self.chance.randrange(8)
+                self.files = {path: Inode(data) for path, data in self.chance.choice(self._snapshots).items()}
         else:
-            stretch = self.chance.randbytes(self.chance.randrange(1, 200))
-            data[at : at + len(stretch)] = stretch[: len(data) - at]
-        return f"{kind}: {path} at {at}"
+            told += self._damage_file(kind)
+        self._settle()
+        return told
+
+    def _damage_file(self, kind: str) -> str:
+        """Any byte of any file: all are under a checksum, those of timer log and wheel in the checkpoint."""
+        paths = sorted(path for path, inode in self.files.items() if inode.data)
+        if not paths:
+            return ": nothing"
+        path = self.chance.choice(paths)
+        data = self.files[path].data
+        begin = self.chance.randrange(len(data))
+        end = min(len(data), begin + self.chance.randrange(1, 200))
+        if kind == "cut":
+            del data[begin:]
+        elif kind == "flipped":
+            data[begin] ^= 1 << self.chance.randrange(8)
+        elif kind == "overwritten":
+            data[begin:end] = self.chance.randbytes(end - begin)
+        else:
+            data[begin:end] = bytes(end - begin)
+        return f": {path} from {begin}"
 
     # --- asked by mounts ----------------------------------------------------------------------------------------------
+
+    def renamed(self) -> None:
+        """A name has been made, moved or removed."""
+        self._names.append(dict(self.files))
+        del self._names[:-_UNSYNCED_NAMES_MAX]
+
+    def names_synced(self) -> None:
+        self._names = [dict(self.files)]
 
     def goes_wrong(self, label: str) -> bool:
         """Count the label, and decide."""
@@ -129,7 +195,7 @@ class Disk:
             self.hits[label] += 1
             return True
         if self.goes_wrong(label):
-            self._full_until_ms = self.now_ms() + self.chance.choice([100, 2_000, 10_000])
+            self.fill(self.chance.choice(FULL_MS))
             return True
         return False
 
@@ -137,10 +203,10 @@ class Disk:
 class Mount:
     """`sidecar.store.files.FileSystem` for one life."""
 
-    def __init__(self, disk: Disk, kill: Callable[[], None]) -> None:
+    def __init__(self, disk: Disk, process: Process) -> None:
         self.disk = disk
-        self.is_dead = False
-        self._kill = kill
+        self.is_cut_off = False
+        self._process = process
 
     def open(self, path: Path, *, create: bool = False) -> "MemoryFile":
         self.alive()
@@ -149,33 +215,37 @@ class Mount:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
             self.room_for("create:full")
             self.point("create:before")
-            self.disk.files[path] = bytearray()
+            self.disk.files[path] = Inode()
+            self.disk.renamed()
             self.point("create:after")
         return MemoryFile(self, self.disk.files[path])
 
     def map(self, path: Path) -> "MemoryMap":
         self.alive()
-        return MemoryMap(self.disk.files[path])
+        return MemoryMap(self, self.disk.files[path])
 
     def allocate(self, path: Path, size: int) -> None:
         self.room_for("allocate:full")
         self.point("allocate:before")
-        self.disk.files[path] = bytearray(size)
+        self.disk.files[path] = Inode(bytes(size))
+        self.disk.renamed()
         self.point("allocate:after")
 
     def size(self, path: Path) -> int | None:
         self.alive()
-        data = self.disk.files.get(path)
-        return None if data is None else len(data)
+        inode = self.disk.files.get(path)
+        return None if inode is None else len(inode.data)
 
     def rename(self, source: Path, target: Path) -> None:
         self.point("rename:before")
         self.disk.files[target] = self.disk.files.pop(source)
+        self.disk.renamed()
         self.point("rename:after")
 
     def unlink(self, path: Path) -> None:
         self.point("unlink:before")
-        self.disk.files.pop(path, None)
+        if self.disk.files.pop(path, None) is not None:
+            self.disk.renamed()
         self.point("unlink:after")
 
     def listdir(self, path: Path) -> list[str]:
@@ -186,19 +256,18 @@ class Mount:
         self.alive()
 
     def sync_directory(self, path: Path) -> None:
-        self.alive()
+        self.sync(self.disk.names_synced)
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def alive(self) -> None:
         """The dead do not touch the disk. Raises SimulatedCrash."""
-        if self.is_dead:
+        if self.is_cut_off or self._process.is_dead:
             raise SimulatedCrash("the process is dead")
 
     def die(self, label: str) -> None:
         """Raises SimulatedCrash."""
-        self.is_dead = True
-        self._kill()
+        self._process.kill()
         raise SimulatedCrash(f"at the disk's {label}")
 
     def point(self, label: str) -> None:
@@ -213,17 +282,25 @@ class Mount:
         if self.disk.is_full(label):
             raise OSError(errno.ENOSPC, "No space left on device")
 
+    def sync(self, effect: Callable[[], None]) -> None:
+        """Raises OSError(EIO) where it fails: nothing is durable by it then."""
+        self.point("sync:before")
+        if self.disk.goes_wrong("sync:failed"):
+            raise OSError(errno.EIO, "Input/output error")
+        effect()
+        self.point("sync:after")
+
 
 class MemoryFile:
     """`sidecar.store.files.File`."""
 
-    def __init__(self, mount: Mount, data: bytearray) -> None:
+    def __init__(self, mount: Mount, inode: Inode) -> None:
         self._mount = mount
-        self._data = data
+        self._inode = inode
 
     def pread(self, length: int, position: int) -> bytes:
         self._mount.alive()
-        return bytes(self._data[position : position + length])
+        return bytes(self._inode.data[position : position + length])
 
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         mount = self._mount
@@ -239,21 +316,23 @@ class MemoryFile:
         return len(data)
 
     def _put(self, data: bytes | memoryview, position: int) -> None:
-        if len(self._data) < position:
-            self._data.extend(bytes(position - len(self._data)))
-        self._data[position : position + len(data)] = data
+        held = self._inode.data
+        if len(held) < position:
+            held.extend(bytes(position - len(held)))
+        held[position : position + len(data)] = data
 
     def size(self) -> int:
-        return len(self._data)
+        return len(self._inode.data)
 
     def truncate(self, size: int) -> None:
         self._mount.point("truncate:before")
-        del self._data[size:]
-        self._data.extend(bytes(size - len(self._data)))
+        held = self._inode.data
+        del held[size:]
+        held.extend(bytes(size - len(held)))
         self._mount.point("truncate:after")
 
     def sync(self) -> None:
-        self._mount.alive()
+        self._mount.sync(self._inode.sync)
 
     def close(self) -> None:
         pass
@@ -262,15 +341,17 @@ class MemoryFile:
 class MemoryMap:
     """`sidecar.store.files.MappedFile`."""
 
-    def __init__(self, data: bytearray) -> None:
-        self._view = memoryview(data)
+    def __init__(self, mount: Mount, inode: Inode) -> None:
+        self._mount = mount
+        self._inode = inode
+        self._view = memoryview(inode.data)
 
     @property
     def view(self) -> memoryview:
         return self._view
 
     def flush(self) -> None:
-        pass
+        self._mount.sync(self._inode.sync)
 
     def release(self) -> None:
         pass

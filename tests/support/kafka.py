@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 Headers = list[tuple[str, bytes | None]]
@@ -96,6 +96,15 @@ class Kafka:
         assert producer.flush(60) == 0, "not everything was acknowledged"
         assert not failures, failures[:3]
         return count
+
+    def lag(self, group: str, topic: str) -> int:
+        """Offsets of a topic that the group has still to go through; all of them where it has committed none."""
+        numbers = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        asked = [ConsumerGroupTopicPartitions(group, partitions)]
+        committed = self._admin.list_consumer_group_offsets(asked)[group].result(10).topic_partitions
+        ends = self._admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+        return sum(ends[place].result(10).offset - max(0, place.offset) for place in committed)
 
     def read(
         self, topics: Sequence[str], count: int, timeout_s: float = 30.0, *, committed: bool = True

@@ -95,6 +95,12 @@ class SidecarProcess:
                 total += float(line.rpartition(" ")[2])
         return total
 
+    def pending(self) -> int | None:
+        """How many messages wait on its wheel partitions; None while it does not answer."""
+        status, body = self.get("/api/v1/pending?limit=1")
+        total: int | None = json.loads(body)["total"] if status == 200 else None
+        return total
+
     def log_text(self) -> str:
         return self._log_path.read_text() if self._log_path.exists() else ""
 

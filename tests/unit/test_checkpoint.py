@@ -18,6 +18,7 @@ CHECKPOINT = Checkpoint(
     complete_to_offset=110,
     timer_log_end=5_860,
     timer_log_start=1_024,
+    timer_log_crcs=[0, 2**32 - 1, 7, 1, 9],
     payload_log_end=33_000,
     payload_log_start=0,
     cluster_id="4L6g3nShT-eMCtK--X86sw",
@@ -27,12 +28,12 @@ CHECKPOINT = Checkpoint(
     plan="v1:172800:1000:⏱",
     slots_total=604_800,
     precision_ms=1_000,
-    wheel_clean=True,
+    wheel_crc=0xC0FFEE,
     extra={"plans": [[0, "v1"]], "wheel": {"num": 2**63 - 1}},
 )
 
 
-def sealed(body: bytes, version: bytes = b"0001") -> bytes:
+def sealed(body: bytes, version: bytes = b"0002") -> bytes:
     """A file with this body and the checksum that belongs to it."""
     head = b"timewheel-checkpoint " + version + b" "
     return head + b"%08x\n" % crc32(body, crc32(head)) + body
@@ -65,7 +66,7 @@ def test_none_where_there_is_no_file(tmp_path: Path) -> None:
 
 def test_it_starts_with_its_format_version_and_can_be_read_by_eye() -> None:
     data = checkpoints.encode(CHECKPOINT)
-    assert re.fullmatch(rb'timewheel-checkpoint 0001 [0-9a-f]{8}\n\{"version":1,"complete_to_offset":110,.*\}\n', data)
+    assert re.fullmatch(rb'timewheel-checkpoint 0002 [0-9a-f]{8}\n\{"version":2,"complete_to_offset":110,.*\}\n', data)
 
 
 def test_what_a_crash_left_under_the_temporary_name_does_no_harm(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ MALFORMED = {
     "one byte more": GOOD + b" ",
     "another file": b"PK\x03\x04" + GOOD,
     "no space behind the name": GOOD.replace(b"checkpoint ", b"checkpoint_", 1),
-    "no space behind the version": GOOD.replace(b"0001 ", b"0001_", 1),
+    "no space behind the version": GOOD.replace(b"0002 ", b"0002_", 1),
     "version is no number": sealed(body_with(), b"1.00"),
     "version is negative": sealed(body_with(), b"-001"),
     "crc of something else": GOOD.replace(b'"partition":3', b'"partition":4'),
@@ -101,9 +102,11 @@ MALFORMED = {
     "sealed: a number is text": sealed(body_with(partition="3")),
     "sealed: a number is a float": sealed(body_with(partition=3.5)),
     "sealed: a number is null": sealed(body_with(timer_log_end=None)),
-    "sealed: a flag is a number": sealed(body_with(wheel_clean=1)),
+    "sealed: a CRC beyond 32 bits": sealed(body_with(wheel_crc=2**32)),
+    "sealed: a CRC is negative": sealed(body_with(timer_log_crcs=[1, -1])),
+    "sealed: the CRCs are null": sealed(body_with(timer_log_crcs=None)),
     "sealed: extra is a list": sealed(body_with(extra=[])),
-    "sealed: another version inside": sealed(body_with(version=2)),
+    "sealed: another version inside": sealed(body_with(version=1)),
     "sealed: offset beyond 63 bits": sealed(body_with(complete_to_offset=2**63)),
     "sealed: deep": sealed(body_with().replace(b"2", b"[" * 100_000, 1)),
     "sealed: deep in extra": sealed(body_with(extra={"x": 777}).replace(b"777", b"[" * 100_000)),
@@ -140,13 +143,13 @@ def test_every_single_bit_counts(tmp_path: Path) -> None:
                 checkpoints.decode(bytes(data), tmp_path)
 
 
-@pytest.mark.parametrize("version", [b"0000", b"0002", b"9999"])
+@pytest.mark.parametrize("version", [b"0000", b"0001", b"0003", b"9999"])
 def test_an_unknown_version_is_refused_with_words(tmp_path: Path, version: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(sealed(b"who knows", version))
     with pytest.raises(UnknownFormatVersion, match="Operator action: start the version that wrote it") as caught:
         checkpoints.load(path, FS)
-    assert (caught.value.found, caught.value.known) == (int(version), 1)
+    assert (caught.value.found, caught.value.known) == (int(version), 2)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 import typer
 import yaml
 
+from connectors.receipt import Receipt
 from sidecar import topics
 from sidecar.cli.main import app, main
 from sidecar.data_dir import DataDir
@@ -109,7 +110,7 @@ def test_every_command_is_listed(timewheel: Run) -> None:
 def test_a_call_without_a_command_shows_the_help(timewheel: Run) -> None:
     ended = timewheel()
     assert ended.exit_code == 2
-    assert "Usage: timewheel" in ended.stdout + ended.stderr
+    assert "[OPTIONS] COMMAND [ARGS]..." in ended.stdout + ended.stderr
 
 
 def test_every_setting_has_a_flag_that_names_its_variable(timewheel: Run) -> None:
@@ -193,6 +194,16 @@ def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_pa
         ["send", "--topic", "orders", "--level", "1", "--header", "TAGS", "value"],
         ["send", "--topic", "orders", "--level", "1", "--header", "=a", "value"],
         ["send", "--topic", "orders", "--level", "1", "--levels", "1", "value"],
+        ["send", "--file", "-", "--topic", "orders"],
+        ["send", "--file", "-", "value"],
+        ["cancel"],
+        ["cancel", "no-receipt"],
+        ["cancel", "--wait", "--timeout", "30", "no-receipt"],
+        ["reschedule", "no-receipt", "--delay", "1s"],
+        ["reschedule", "no-receipt"],
+        ["pending", "--within", "soon"],
+        ["pending", "--limit", "0"],
+        ["switch"],
     ],
     ids=" ".join,
 )
@@ -212,6 +223,24 @@ def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     assert option.split("=")[0] in ended.stderr
 
 
+def test_a_receipt_of_a_level_is_refused_before_any_cancel_is_written(timewheel: Run, closed_address: str) -> None:
+    wheel = Receipt(schedule_topic="wheel", partition=0, id="a", topic="orders", deliver_ms=5)
+    level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
+    ended = timewheel("cancel", "--bootstrap-servers", closed_address, wheel.encode(), level.encode())
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("timewheel: receipt 2: the message waits on a level topic")
+
+
+# --- exit code 1: no sidecar ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["pending", "--json"], ["status"], ["switch", "--stop-dequeue"]], ids=" ".join)
+def test_a_sidecar_that_does_not_answer_is_named(timewheel: Run, closed_address: str, command: list[str]) -> None:
+    ended = timewheel(*command, "--http-address", closed_address)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"timewheel: no sidecar answers at http://{closed_address}")
+
+
 # --- exit code 3: no Kafka --------------------------------------------------------------------------------------------
 
 
@@ -229,10 +258,12 @@ def test_a_kafka_that_does_not_answer_is_named(
     assert ended.stderr.startswith(f"timewheel: no answer from Kafka at {closed_address} within")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_sidecar_without_kafka_ends_within_15_seconds(
-    environment: pytest.MonkeyPatch, closed_address: str, tmp_path: Path
+    environment: pytest.MonkeyPatch, closed_address: str, tmp_path: Path, workers: int
 ) -> None:
     environment.setenv("TIMEWHEEL_GRUP_ID", "a")
+    environment.setenv("TIMEWHEEL_WORKERS", str(workers))
     began_s = time.monotonic()
     ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--log-format", "json")
     assert time.monotonic() - began_s < 15
@@ -245,9 +276,10 @@ def test_a_sidecar_without_kafka_ends_within_15_seconds(
 # --- exit code 4: the data directory ----------------------------------------------------------------------------------
 
 
-def test_a_second_sidecar_on_a_data_directory_ends_with_4(closed_address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_second_sidecar_on_a_data_directory_ends_with_4(closed_address: str, tmp_path: Path, workers: str) -> None:
     with DataDir(tmp_path):
-        ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path)
+        ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--workers", workers)
     assert ended.exit_code == 4
     assert f"timewheel: data_dir {tmp_path} is in use by another sidecar" in ended.stderr
 
@@ -259,10 +291,11 @@ def test_a_data_directory_that_is_a_file_ends_with_4(closed_address: str, tmp_pa
     assert f"timewheel: data_dir {tmp_path}/file cannot be used" in ended.stderr
 
 
-def test_an_http_address_in_use_ends_with_2(closed_address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_http_address_in_use_ends_with_2(closed_address: str, tmp_path: Path, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         address = f"127.0.0.1:{holder.getsockname()[1]}"
         arguments = ["--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--http-address", address]
-        ended = sidecar_process(*arguments)
+        ended = sidecar_process(*arguments, "--workers", workers)
     assert ended.exit_code == 2
     assert f"timewheel: http_address {address} cannot be listened on" in ended.stderr

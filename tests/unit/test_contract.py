@@ -159,6 +159,8 @@ def test_a_header_is_called_what_rocketmq_calls_it() -> None:
         ("%RETRY%billing", "RETRY-billing", TopicKind.RETRY),
         ("%DLQ%billing", "DLQ-billing", TopicKind.DEAD_LETTER),
         ("%RETRY%orders/eu", "RETRY-enc--orders.2Feu", TopicKind.RETRY),
+        ("SCHEDULE_TOPIC_XXXX-redriven", "SCHEDULE_TOPIC_XXXX-redriven", TopicKind.REDRIVEN),
+        ("%DLQ%billing.parked", "DLQ-billing.parked", TopicKind.DEAD_LETTER),
         ("orders", "orders", TopicKind.OTHER),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.data_dir import DataDir
+from sidecar.data_dir import DataDir, left_over, stores
 from sidecar.errors import DataDirectoryError
 
 
@@ -75,3 +75,25 @@ def test_a_directory_that_may_not_be_written_is_refused(
 def test_a_directory_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
     assert "cannot be used: Is a directory" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("workers", "others"),
+    [
+        (1, ["worker-1", "worker-2", "worker-10"]),
+        (2, ["wheel-0", "wheel-10", "worker-10"]),
+        (9, ["wheel-0", "wheel-10", "worker-10"]),
+        (10, ["wheel-0", "wheel-10"]),
+    ],
+)
+def test_what_another_number_of_workers_has_left_is_found(tmp_path: Path, workers: int, others: list[str]) -> None:
+    for name in ("wheel-0", "wheel-10", "worker-1/wheel-0", "worker-2/wheel-3", "worker-10"):
+        (tmp_path / name).mkdir(parents=True)
+    assert {path.name for path in left_over(tmp_path, workers)} == set(others)
+    assert left_over(tmp_path / "absent", workers) == []
+    assert [str(store.relative_to(tmp_path)) for store in stores(tmp_path)] == [
+        "wheel-0",
+        "wheel-10",
+        "worker-1/wheel-0",
+        "worker-2/wheel-3",
+    ]

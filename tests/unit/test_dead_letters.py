@@ -56,7 +56,8 @@ def test_a_letter_without_its_value_says_so_and_where_the_value_is() -> None:
     assert message.startswith(REJECTION.message.encode())
     assert b"the value of 5 bytes is too large" in message
     assert b"ERROR_TOPIC, ERROR_OFFSET" in message
-    assert [header for header in smaller[4] if header[0] != "ERROR_MESSAGE"] == [
+    assert dict(smaller[4])["ERROR_OMITTED"] == b"value"
+    assert [header for header in smaller[4] if header[0] not in ("ERROR_MESSAGE", "ERROR_OMITTED")] == [
         header for header in letter[4] if header[0] != "ERROR_MESSAGE"
     ]
     assert dict(letter[4])["ERROR_MESSAGE"] == REJECTION.message.encode()
@@ -65,7 +66,8 @@ def test_a_letter_without_its_value_says_so_and_where_the_value_is() -> None:
 def test_the_smallest_letter_is_the_reason_alone() -> None:
     _, _, key, value, headers, *_ = a_letter([("A", b"1")], size=Size.REASON_ONLY)
     assert (key, value) == (None, None)
-    assert [name for name, _ in headers] == [name for name, _ in ERRORS]
+    assert headers[0] == ("ERROR_OMITTED", b"record")
+    assert [name for name, _ in headers[1:]] == [name for name, _ in ERRORS]
     assert b"key, value and headers are too large" in (dict(headers)["ERROR_MESSAGE"] or b"")
 
 

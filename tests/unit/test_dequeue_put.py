@@ -9,13 +9,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from connectors.contract import ErrorCode, TopicNames
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
-from sidecar.dispatch.transactions import TransactionAbortedError
+from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.errors import ClientsLostError
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 from sidecar.source import Draft
 
 DLQ = "DLQ-timewheel"
 SOURCE_TOPIC, SOURCE_PARTITION = "SCHEDULE_TOPIC_XXXX-2", 4
+WHEEL, SEND_BACK = "SCHEDULE_TOPIC_XXXX-wheel", "SCHEDULE_TOPIC_XXXX-sendback"
+ONWARD = {WHEEL: [WHEEL], SEND_BACK: ["SCHEDULE_TOPIC_XXXX-1", "SCHEDULE_TOPIC_XXXX-3"]}
 REFUSED = Rejection(ErrorCode.DESTINATION_REFUSED, "'orders' refuses the record")
 
 
@@ -41,6 +43,7 @@ class RecordingPublishing:
     fault: KafkaError | None = None
     produced: list[Produced] = field(default_factory=list)
     rooms_made: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, *, headers: Headers) -> None:
         if self.fault is not None:
@@ -65,8 +68,12 @@ class RecordingPublishing:
 
     def settle(self) -> None: ...
 
-    def abort(self) -> None:
+    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
+        self.refusals.append((topic, partition, error))
+
+    def abort(self) -> list[Refusal]:
         self.produced.clear()
+        return self.refusals
 
     def close(self) -> None: ...
 
@@ -78,6 +85,7 @@ class RecordingPublishing:
 @dataclass
 class AnyTopic:
     create_destinations: bool = False
+    max_group_topics: int = 100
 
     def is_topic_allowed(self, topic: str) -> bool:
         return topic != "forbidden"
@@ -129,8 +137,8 @@ def bench() -> Bench:
         asked.append(topic)
         return topics.get(topic, 0)
 
-    destinations = Destinations(TopicNames(), AnyTopic(), StillClock(), count_partitions, lambda _: 0)
-    return Bench(DequeuePut(destinations, DLQ), RecordingPublishing(), topics, asked)
+    destinations = Destinations(TopicNames(), AnyTopic(), StillClock(), count_partitions, lambda _: 0, lambda: 0)
+    return Bench(DequeuePut(destinations, DLQ, ONWARD), RecordingPublishing(), topics, asked)
 
 
 def a_record(
@@ -163,6 +171,18 @@ def test_records_go_out_as_they_are_in_their_order(bench: Bench) -> None:
     records = [a_record(0), a_record(1, partition=2, value=None), a_record(2, "bills", key=None, value=b"")]
     assert bench.run(*records) == [Produced(*record[:5]) for record in records]  # type: ignore[arg-type]
     assert bench.put.rejections == []
+
+
+@pytest.mark.parametrize(
+    ("source", "topic", "partition"), [(SEND_BACK, "SCHEDULE_TOPIC_XXXX-3", BY_KEY), (WHEEL, WHEEL, 7)]
+)
+def test_what_the_sidecar_itself_sends_on_goes_there_unasked(
+    bench: Bench, source: str, topic: str, partition: int
+) -> None:
+    bench.source = ASource(source)
+    went = bench.run(a_record(0, topic, partition), a_record(1, topic, partition))
+    assert [(one.topic, one.partition) for one in went] == [(topic, partition)] * 2
+    assert bench.asked == []
 
 
 def test_a_destination_is_judged_once_a_batch(bench: Bench) -> None:
@@ -223,7 +243,7 @@ def test_a_cluster_that_does_not_answer_gives_no_verdict(bench: Bench) -> None:
     def no_answer(topic: str) -> int:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    put = DequeuePut(Destinations(TopicNames(), AnyTopic(), StillClock(), no_answer, lambda _: 0), DLQ)
+    put = DequeuePut(Destinations(TopicNames(), AnyTopic(), StillClock(), no_answer, lambda _: 0, lambda: 0), DLQ)
     with pytest.raises(KafkaException):
         put.put(bench.publishing, [Draft(bench.source, [a_record(0)])])
     assert bench.publishing.produced == []
@@ -323,9 +343,9 @@ def test_a_fatal_error_ends_the_clients(bench: Bench) -> None:
 
 def test_any_other_error_aborts_the_transaction_and_names_the_destination(bench: Bench) -> None:
     bench.publishing.fault = KafkaError(KafkaError._UNKNOWN_PARTITION)
-    with pytest.raises(TransactionAbortedError) as caught:
+    with pytest.raises(TransactionAbortedError):
         bench.run(a_record(0, partition=1))
-    assert [(topic, partition) for topic, partition, _ in caught.value.refusals] == [("orders", 1)]
+    assert [(topic, partition) for topic, partition, _ in bench.publishing.abort()] == [("orders", 1)]
 
 
 # --- producers that name our own dead-letter topic --------------------------------------------------------------------

@@ -26,6 +26,7 @@ class ManualClock:
 @dataclass
 class Policy:
     create_destinations: bool = False
+    max_group_topics: int = 5
     topics: str = "*"
     groups: str = "*"
 
@@ -56,6 +57,9 @@ class Cluster:
         self.topics[topic] = 1
         return 1
 
+    def count_group_topics(self) -> int:
+        return sum(map(TopicNames().is_group_topic, self.topics))
+
 
 Judged = tuple[Destinations, Cluster, ManualClock]
 Make = Callable[..., Judged]
@@ -66,7 +70,12 @@ def make() -> Make:
     def make(policy: Policy | None = None, names: TopicNames | None = None, **topics: int) -> Judged:
         cluster, clock = Cluster(topics), ManualClock()
         destinations = Destinations(
-            names or TopicNames(), policy or Policy(), clock, cluster.count_partitions, cluster.create_topic
+            names or TopicNames(),
+            policy or Policy(),
+            clock,
+            cluster.count_partitions,
+            cluster.create_topic,
+            cluster.count_group_topics,
         )
         return destinations, cluster, clock
 
@@ -112,10 +121,37 @@ def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
     def no_answer(topic: str) -> int:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: 0)
+    destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: 0, lambda: 0)
     for _ in range(2):
         with pytest.raises(KafkaException):
             destinations.judge("orders")
+
+
+# --- retry and dead-letter topics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["RETRY-billing", "DLQ-billing"])
+def test_a_groups_missing_topic_is_created_whatever_holds_for_others(make: Make, topic: str) -> None:
+    destinations, cluster, _ = make()
+    assert destinations.judge(topic) == 1
+    assert cluster.created == [topic]
+
+
+def test_a_group_that_is_not_allowed_has_no_topic_created(make: Make) -> None:
+    destinations, cluster, _ = make(Policy(groups="billing"))
+    assert rejected(destinations.judge("RETRY-other")).code is ErrorCode.DESTINATION_NOT_ALLOWED
+    assert destinations.judge("RETRY-billing") == 1
+    assert cluster.created == ["RETRY-billing"]
+
+
+def test_no_more_group_topics_are_created_than_there_may_be(make: Make) -> None:
+    destinations, cluster, _ = make(Policy(max_group_topics=3), **{"DLQ-timewheel": 1, "orders": 3})
+    assert [destinations.judge(f"RETRY-{group}") for group in ("a", "b")] == [1, 1]
+    assert rejected(destinations.judge("RETRY-c")).code is ErrorCode.TOO_MANY_GROUP_TOPICS
+    assert cluster.created == ["RETRY-a", "RETRY-b"]
+    cluster.topics["RETRY-c"] = 4
+    destinations.forget()
+    assert destinations.judge("RETRY-c") == 4, "one that is there is used, however many there are"
 
 
 # --- what is remembered -----------------------------------------------------------------------------------------------
@@ -160,7 +196,7 @@ def test_what_is_remembered_is_bounded(make: Make) -> None:
 
 @pytest.mark.parametrize(
     "topic",
-    ["SCHEDULE_TOPIC_XXXX-1", "SCHEDULE_TOPIC_XXXX-99", "SCHEDULE_TOPIC_XXXX-wheel", "SCHEDULE_TOPIC_XXXX-sendback"],
+    [f"SCHEDULE_TOPIC_XXXX-{queue}" for queue in ("1", "99", "wheel", "sendback", "redriven")],
 )
 def test_a_schedule_topic_is_no_destination(make: Make, topic: str) -> None:
     destinations, cluster, _ = make(**{topic: 1})

@@ -214,10 +214,11 @@ def test_a_level_beyond_the_longest_delay_rejects_its_records_in_their_turn() ->
     assert partition.progress == (2, "{}")
 
 
-def test_a_record_whose_headers_cannot_be_read_is_rejected_and_holds_up_nothing() -> None:
+@pytest.mark.parametrize("error", [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), SystemError("exception set")])
+def test_a_record_whose_headers_cannot_be_read_is_rejected_and_holds_up_nothing(error: Exception) -> None:
     class Unreadable(Message):
         def headers(self) -> list[tuple[str, bytes]]:
-            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+            raise error
 
     partition = a_partition()
     unreadable = Unreadable(topic=TOPIC, partition=PARTITION, offset=0, key=b"k", value=b"v", timestamp=(2, NOW_MS))

@@ -228,7 +228,7 @@ def test_remembered_destinations_stay_right_when_there_are_many() -> None:
         parsed = parser.parse([("REAL_TOPIC", b"%%RETRY%%%d" % number)])
         assert not isinstance(parsed, Rejection)
         assert parsed[0] == f"RETRY-{number}"
-    assert len(parser._topics) <= 10_000
+    assert len(parser.known_topics) <= 10_000
 
 
 def test_the_prefix_goes_before_logical_names_alone() -> None:

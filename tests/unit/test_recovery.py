@@ -11,9 +11,10 @@ import pytest
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
+from sidecar.store.errors import CorruptFile
 from sidecar.store.files import RealFileSystem
+from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner, judge
-from sidecar.store.timer_store import Opened, open_store
 
 OWNER = Owner("cluster", "topic", "group", 3, "64x1000ms,parser1")
 BOOT = "this boot"
@@ -22,6 +23,7 @@ CHECKPOINT = Checkpoint(
     complete_to_offset=70,
     timer_log_end=0,
     timer_log_start=0,
+    timer_log_crcs=[],
     payload_log_end=0,
     payload_log_start=0,
     cluster_id="cluster",
@@ -31,7 +33,7 @@ CHECKPOINT = Checkpoint(
     plan="64x1000ms,parser1",
     slots_total=64,
     precision_ms=1_000,
-    wheel_clean=False,
+    wheel_crc=None,
     extra={"boot_id": BOOT},
 )
 
@@ -73,13 +75,13 @@ def test_unclean_of_this_boot_it_is_cut_back() -> None:
 
 
 def test_clean_it_is_used_whatever_the_boot() -> None:
-    assert judged(wheel_clean=True) is Case.CLEAN
-    assert judged(wheel_clean=True, extra={"boot_id": "another"}) is Case.CLEAN
+    assert judged(wheel_crc=7) is Case.CLEAN
+    assert judged(wheel_crc=0, extra={"boot_id": "another"}) is Case.CLEAN
 
 
 def test_every_combination_is_the_first_row_that_applies() -> None:
-    for owner, complete_to, clean, boot in itertools.product(
-        ("cluster", "another"), (L - 1, L, 70, I, I + 1), (True, False), (BOOT, "another")
+    for owner, complete_to, wheel_crc, boot in itertools.product(
+        ("cluster", "another"), (L - 1, L, 70, I, I + 1), (7, 0, None), (BOOT, "another")
     ):
         if owner != "cluster":
             expected = Case.FOREIGN
@@ -87,13 +89,13 @@ def test_every_combination_is_the_first_row_that_applies() -> None:
             expected = Case.STALE
         elif complete_to > I:
             expected = Case.AHEAD
-        elif clean:
+        elif wheel_crc is not None:
             expected = Case.CLEAN
         elif boot != BOOT:
             expected = Case.REBOOTED
         else:
             expected = Case.UNCLEAN
-        found = judged(cluster_id=owner, complete_to_offset=complete_to, wheel_clean=clean, extra={"boot_id": boot})
+        found = judged(cluster_id=owner, complete_to_offset=complete_to, wheel_crc=wheel_crc, extra={"boot_id": boot})
         assert found is expected
         assert found.is_usable == (expected in (Case.CLEAN, Case.UNCLEAN))
 
@@ -115,12 +117,14 @@ def opened(directory: Path) -> Opened:
 
 
 def fill(directory: Path, *, clean: bool) -> None:
-    """A directory with three pending messages, complete up to offset 70."""
+    """A directory with three pending messages, complete up to offset 70; unclean, it has more behind that."""
     store = opened(directory).store
     act_ms = np.array([5_000, 5_001, 9_000], np.int64)
     hashes = np.arange(3, dtype=np.int64)
     store.put([b"one", b"two", b"three"], act_ms, act_ms - 1_000, hashes, hashes.astype(np.int32), hashes < 0)
     store.checkpoint(70, store.marks(), {})
+    if not clean:
+        store.put([b"four"], act_ms[:1], act_ms[:1], hashes[:1], hashes[:1].astype(np.int32), hashes[:1] < 0)
     store.close(70 if clean else None, {})
 
 
@@ -131,20 +135,48 @@ def rewrite(directory: Path, **changes: object) -> None:
     checkpoints.save(path, msgspec.structs.replace(found, **changes), fs)
 
 
-def pending(store_opened: Opened) -> int:
-    return store_opened.store.query(0, 2**62, 10)[0]
+def payloads(found: Opened) -> list[bytes]:
+    """What is pending, read by slots and by a query."""
+    total, first = found.store.query(0, 2**62, 10)
+    by_query = found.store.read(first.payload_pos, first.payload_size)
+    by_slots, slot_ms = [], found.store.first_slot_ms(0)
+    while slot_ms is not None:
+        loaded = found.store.load(slot_ms)
+        by_slots += found.store.read(loaded.payload_pos, loaded.payload_size)
+        slot_ms = found.store.first_slot_ms(slot_ms + 1_000)
+    assert (total, by_query) == (len(by_slots), by_slots)
+    return by_slots
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_whole_directory_is_used(tmp_path: Path, clean: bool) -> None:
     fill(tmp_path, clean=clean)
+    before = files(tmp_path)
+    assert check_store(tmp_path, RealFileSystem()) == []
+    assert files(tmp_path) == before
     found = opened(tmp_path)
     assert (found.case, found.complete_to_offset) == (Case.CLEAN if clean else Case.UNCLEAN, 70)
-    assert pending(found) == 3
+    assert payloads(found) == [b"one", b"two", b"three"]
     found.store.close(None, {})
 
 
-def cut(path: str, size: int) -> Callable[[Path], None]:
+def test_opened_and_not_touched_it_is_not_clean_any_more(tmp_path: Path) -> None:
+    fill(tmp_path, clean=True)
+    opened(tmp_path).store.close(None, {})
+    found = opened(tmp_path)
+    assert (found.case, payloads(found)) == (Case.UNCLEAN, [b"one", b"two", b"three"])
+    found.store.close(None, {})
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def gone(path: str) -> Callable[[Path], object]:
+    return lambda directory: (directory / path).unlink()
+
+
+def cut(path: str, size: int) -> Callable[[Path], object]:
     def damage(directory: Path) -> None:
         with (directory / path).open("r+b") as file:
             file.truncate(size)
@@ -152,43 +184,118 @@ def cut(path: str, size: int) -> Callable[[Path], None]:
     return damage
 
 
-def overwrite(path: str, data: bytes) -> Callable[[Path], None]:
+def overwrite(path: str, data: bytes) -> Callable[[Path], object]:
     def damage(directory: Path) -> None:
         (directory / path).write_bytes(data)
 
     return damage
 
 
+def flip(path: str, at: int) -> Callable[[Path], object]:
+    def damage(directory: Path) -> None:
+        data = bytearray((directory / path).read_bytes())
+        data[at] ^= 0x10
+        (directory / path).write_bytes(data)
+
+    return damage
+
+
 FIRST = "00000000000000000000"
+WHEEL_BYTES = 64 * 2 * 32
+DAMAGED_WHEEL: dict[str, Callable[[Path], object]] = {
+    "wheel gone": gone("timerwheel"),
+    "wheel of another size": cut("timerwheel", 32),
+    "wheel empty": cut("timerwheel", 0),
+    "wheel longer": overwrite("timerwheel", bytes(2 * WHEEL_BYTES)),
+    "wheel of zeros": overwrite("timerwheel", bytes(WHEEL_BYTES)),
+    "wheel of garbage": overwrite("timerwheel", b"\xa5" * WHEEL_BYTES),
+    "wheel's positions flipped": flip("timerwheel", 5 * 32 + 16),
+    "wheel's num flipped": flip("timerwheel", 9 * 32 + 24),
+    "wheel's empty slot flipped": flip("timerwheel", 100 * 32),
+}
 DAMAGED: dict[str, tuple[Case, Callable[[Path], object]]] = {
-    "no checkpoint": (Case.EMPTY, lambda directory: (directory / "checkpoint").unlink()),
+    "no checkpoint": (Case.EMPTY, gone("checkpoint")),
     "empty checkpoint": (Case.CORRUPT, cut("checkpoint", 0)),
     "torn checkpoint": (Case.CORRUPT, cut("checkpoint", 50)),
+    "checkpoint flipped": (Case.CORRUPT, flip("checkpoint", 90)),
     "garbage checkpoint": (Case.CORRUPT, overwrite("checkpoint", b"\xff" * 300)),
     "another format version": (Case.UNKNOWN, overwrite("checkpoint", b"timewheel-checkpoint 0099 00000000\n{}\n")),
     "another owner": (Case.FOREIGN, lambda directory: rewrite(directory, topic_id="another")),
     "stale": (Case.STALE, lambda directory: rewrite(directory, complete_to_offset=L - 1)),
     "ahead": (Case.AHEAD, lambda directory: rewrite(directory, complete_to_offset=I + 1)),
-    "another boot": (Case.REBOOTED, lambda directory: rewrite(directory, extra={"boot_id": "x"}, wheel_clean=False)),
+    "another boot": (Case.REBOOTED, lambda directory: rewrite(directory, extra={"boot_id": "x"}, wheel_crc=None)),
+    "timer log empty": (Case.CORRUPT, cut(f"timerlog/{FIRST}", 0)),
     "timer log cut": (Case.CORRUPT, cut(f"timerlog/{FIRST}", 60)),
-    "timer log gone": (Case.CORRUPT, lambda directory: (directory / "timerlog" / FIRST).unlink()),
+    "timer log gone": (Case.CORRUPT, gone(f"timerlog/{FIRST}")),
     "timer log directory gone": (Case.CORRUPT, lambda directory: shutil.rmtree(directory / "timerlog")),
+    "timer log of zeros": (Case.CORRUPT, overwrite(f"timerlog/{FIRST}", bytes(52 * 4))),
+    "a record's prev_pos flipped": (Case.CORRUPT, flip(f"timerlog/{FIRST}", 52 + 4)),
+    "a record's delayed_time flipped": (Case.CORRUPT, flip(f"timerlog/{FIRST}", 52 + 25)),
+    "a record's offset_py flipped": (Case.CORRUPT, flip(f"timerlog/{FIRST}", 52 + 28)),
+    "a record's id flipped": (Case.CORRUPT, flip(f"timerlog/{FIRST}", 52 + 51)),
+    "payload log empty": (Case.CORRUPT, cut(f"payload/{FIRST}", 0)),
     "payload log cut": (Case.CORRUPT, cut(f"payload/{FIRST}", 9)),
-    "payload log gone": (Case.CORRUPT, lambda directory: (directory / "payload" / FIRST).unlink()),
-    "wheel of another size": (Case.CORRUPT, cut("timerwheel", 32)),
+    "payload log gone": (Case.CORRUPT, gone(f"payload/{FIRST}")),
     "timer log end beyond the file": (Case.CORRUPT, lambda directory: rewrite(directory, timer_log_end=52 * 99)),
+    "timer log end between records": (Case.CORRUPT, lambda directory: rewrite(directory, timer_log_end=53)),
+    "a CRC too few": (Case.CORRUPT, lambda directory: rewrite(directory, timer_log_crcs=[])),
+    "another CRC": (Case.CORRUPT, lambda directory: rewrite(directory, timer_log_crcs=[7])),
 }
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("name", DAMAGED_WHEEL)
+def test_a_damaged_wheel_is_made_anew_from_the_timer_log(tmp_path: Path, name: str, clean: bool) -> None:
+    fill(tmp_path, clean=clean)
+    DAMAGED_WHEEL[name](tmp_path)
+    found = opened(tmp_path)
+    assert (found.case, found.complete_to_offset) == (Case.UNCLEAN, 70)
+    assert payloads(found) == [b"one", b"two", b"three"]
+    found.store.close(70, {})
+    assert opened(tmp_path).case is Case.CLEAN
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("wheel", [None, "wheel gone", "wheel of garbage"], ids=str)
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_directory_of_no_use_is_rebuilt_from_kafka(tmp_path: Path, name: str, clean: bool) -> None:
+def test_a_directory_of_no_use_is_rebuilt_from_kafka(tmp_path: Path, name: str, wheel: str | None, clean: bool) -> None:
     case, damage = DAMAGED[name]
     fill(tmp_path, clean=clean)
     damage(tmp_path)
+    if wheel is not None:
+        DAMAGED_WHEEL[wheel](tmp_path)
     found = opened(tmp_path)
     assert (found.case, found.complete_to_offset) == (case, L)
-    assert pending(found) == 0
+    assert payloads(found) == []
     # What is left is whole: the next start finds nothing to complain of.
     found.store.close(L, {})
     assert opened(tmp_path).case is Case.CLEAN
+
+
+NOTICED = DAMAGED_WHEEL | {
+    name: damage for name, (case, damage) in DAMAGED.items() if case in (Case.CORRUPT, Case.UNKNOWN, Case.EMPTY)
+}
+
+
+@pytest.mark.parametrize("name", NOTICED)
+def test_verify_tells_of_it_and_leaves_it(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, clean=True)
+    NOTICED[name](tmp_path)
+    before = files(tmp_path)
+    assert check_store(tmp_path, RealFileSystem()) != []
+    assert files(tmp_path) == before
+
+
+def test_a_damaged_payload_is_noticed_when_it_is_read_and_the_next_start_rebuilds(tmp_path: Path) -> None:
+    fill(tmp_path, clean=True)
+    flip(f"payload/{FIRST}", 8)(tmp_path)
+    assert check_store(tmp_path, RealFileSystem()) != []
+    found = opened(tmp_path)
+    assert found.case is Case.CLEAN
+    loaded = found.store.load(5_000)
+    with pytest.raises(CorruptFile):
+        found.store.read(loaded.payload_pos, loaded.payload_size)
+    # What is in memory is not believed any more either: no checkpoint says that all is well.
+    found.store.checkpoint(70, found.store.marks(), {})
+    found.store.close(70, {})
+    assert opened(tmp_path).case is Case.EMPTY

@@ -1,6 +1,7 @@
 """Settings: where they come from, what is refused and with which words, what is shown."""
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from connectors.contract import DelayLevels
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.errors import UsageError
 from sidecar.settings import Settings, load_settings, unknown_environment
+from sidecar.workers.process import Orders
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +77,8 @@ def test_every_setting_can_stand_in_the_environment(environment: pytest.MonkeyPa
     if text is None and isinstance(default, bool):
         text = str(not default).lower()
     elif text is None and kind is int:
-        text = "12345ms" if "delay" in name or "skew" in name or "timeout" in name else "77"
+        is_duration = any(part in name for part in ("delay", "skew", "timeout", "retention"))
+        text = "123456ms" if is_duration else "77"
         text = "2048" if name.endswith("_bytes") else text
     environment.setenv(f"TIMEWHEEL_{name.upper()}", text or "other")
     assert getattr(load_settings(), name) != default
@@ -159,7 +162,7 @@ def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_left_alon
 
 # --- durations and levels ---------------------------------------------------------------------------------------------
 
-DURATIONS = ["session_timeout", "max_delay", "max_clock_skew", "transaction_timeout"]
+DURATIONS = ["session_timeout", "max_delay", "max_clock_skew", "transaction_timeout", "dead_letter_retention"]
 
 
 @pytest.mark.parametrize("name", ["session_timeout", "transaction_timeout"])
@@ -408,6 +411,8 @@ def test_templates_that_make_no_legal_topics_are_refused(flags: dict[str, str]) 
     [
         ("partitions", "0"),
         ("partitions", "many"),
+        ("workers", "0"),
+        ("workers", "257"),
         ("replication_factor", "-2"),
         ("batch_records", "0"),
         ("batch_bytes", "1023"),
@@ -433,3 +438,28 @@ def test_an_identity_is_legal_lasting_and_of_one_directory(tmp_path: Path) -> No
     one, again, other = (load_settings({"data_dir": tmp_path / name}).identity for name in ("a", "a", "b"))
     assert one == again != other
     assert load_settings({"instance_id": one}).identity == one
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def test_workers_differ_in_directory_and_identity_and_in_nothing_else(tmp_path: Path) -> None:
+    settings = load_settings({"data_dir": tmp_path, "workers": "2", "levels": "1s"})
+    workers = [settings.of_worker(number) for number in (1, 2)]
+    assert [worker.data_dir for worker in workers] == [tmp_path / "worker-1", tmp_path / "worker-2"]
+    identities = [worker.identity for worker in workers]
+    assert identities == [f"{settings.identity}-worker-1", f"{settings.identity}-worker-2"]
+    assert all(load_settings({"instance_id": identity}) for identity in identities)
+    own = {"data_dir", "instance_id", "workers"}
+    assert workers[0].model_dump(exclude=own) == workers[1].model_dump(exclude=own) == settings.model_dump(exclude=own)
+
+
+def test_a_worker_is_told_the_settings_as_they_were_resolved(config_file: Path) -> None:
+    config_file.write_text(
+        "kafka: {sasl.password: a}\nhttp_token: b\nlevels: 1s 2s\ndenied_topics: a,b\nmax_delay: 1h\n"
+    )
+    settings = load_settings({"workers": "2"}, config_file).of_worker(1)
+    config_file.write_text("levels: 3s\n")
+    orders: Orders = pickle.loads(pickle.dumps(Orders(dict(settings), 7)))
+    assert dict(orders.resolved()) == dict(settings)
+    assert orders.resolved().identity == settings.identity

@@ -9,11 +9,14 @@ import pytest
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
-from sidecar.store.errors import StoreError
-from sidecar.store.files import File, RealFileSystem, read_full, write_all
+from sidecar.store.errors import SlotConflict, StoreError
+from sidecar.store.files import File, MappedFile, RealFileSystem, read_full, write_all
 from sidecar.store.layout import EMPTY_SLOT, RecordArray, new_records
+from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.payload_log import PayloadLog
+from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_store import TimerStore
 from sidecar.store.timer_wheel import TimerWheel
 
 
@@ -155,10 +158,10 @@ def test_torn_bytes_that_a_checkpoint_does_not_know_are_cut_off_at_the_next_open
         payloads.append_batch([b"b" * 10] * 5)
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) == 520 + 530
     assert sum(path.stat().st_size for path in (tmp_path / "payload").iterdir()) == 18 + 50
-    log_end, payload_end = log.end_position, payloads.end_position
+    mark, payload_end = log.mark(), payloads.end_position
     log.close()
     payloads.close()
-    log = TimerLog(tmp_path / "log", 1024, RealFileSystem(), end_position=log_end)
+    log = TimerLog(tmp_path / "log", 1024, RealFileSystem(), end_position=mark.position, crcs=log.crcs(0, mark))
     payloads = PayloadLog(tmp_path / "payload", 40, RealFileSystem(), end_position=payload_end)
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) == 520
     assert sum(path.stat().st_size for path in (tmp_path / "payload").iterdir()) == 18
@@ -262,6 +265,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
             complete_to_offset=offset,
             timer_log_end=0,
             timer_log_start=0,
+            timer_log_crcs=[],
             payload_log_end=0,
             payload_log_start=0,
             cluster_id="c",
@@ -271,7 +275,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
             plan="p",
             slots_total=30,
             precision_ms=500,
-            wheel_clean=False,
+            wheel_crc=None,
         )
 
     checkpoints.save(path, a_checkpoint(1), disk)
@@ -287,3 +291,192 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
 def test_a_store_error_without_a_message_says_what_its_docstring_says() -> None:
     assert str(StoreError()) == "The timer store failed."
     assert str(StoreError("so it is")) == "so it is"
+
+
+# --- the store as a whole ---------------------------------------------------------------------------------------------
+
+
+class FailingFileSystem(RealFileSystem):
+    """Every call counts, those of files too, and one of them fails: the one with the number `fails_at`, if any."""
+
+    def __init__(self, fails_at: int | None, number: int = errno.EIO) -> None:
+        self.calls = 0
+        self._fails_at = fails_at
+        self._errno = number
+
+    def call(self) -> None:
+        self.calls += 1
+        if self.calls - 1 == self._fails_at:
+            raise OSError(self._errno, "it failed")
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        self.call()
+        return FailingFile(super().open(path, create=create), self)
+
+    def map(self, path: Path) -> MappedFile:
+        self.call()
+        return super().map(path)
+
+    def allocate(self, path: Path, size: int) -> None:
+        self.call()
+        super().allocate(path, size)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.call()
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self.call()
+        super().unlink(path)
+
+    def listdir(self, path: Path) -> list[str]:
+        self.call()
+        return super().listdir(path)
+
+    def makedirs(self, path: Path) -> None:
+        self.call()
+        super().makedirs(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.call()
+        super().sync_directory(path)
+
+
+class FailingFile:
+    def __init__(self, file: File, disk: FailingFileSystem) -> None:
+        self._file = file
+        self._disk = disk
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._disk.call()
+        return self._file.pread(length, position)
+
+    def pwrite(self, data: bytes | memoryview, position: int) -> int:
+        self._disk.call()
+        return self._file.pwrite(data, position)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._disk.call()
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.call()
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_it(directory: Path, fs: RealFileSystem) -> Opened:
+    return open_store(
+        directory,
+        fs,
+        Owner("cluster", "topic", "group", 3, "layout"),
+        slots_total=8,
+        precision_ms=1_000,
+        committed_offset=100,
+        lowest_needed_offset=10,
+        live_from_ms=0,
+    )
+
+
+def put_some(store: TimerStore, count: int, at_ms: int = 5_000) -> None:
+    numbers = np.arange(count, dtype=np.int64)
+    payloads = [b"payload %d" % number for number in range(count)]
+    store.put(payloads, numbers + at_ms, numbers, numbers, numbers.astype(np.int32), numbers < 0)
+
+
+def make(directory: Path, found: str) -> None:
+    """A directory that is found so, with three messages in it if it is of use."""
+    if found == "nothing":
+        return
+    store = open_it(directory, RealFileSystem()).store
+    put_some(store, 3)
+    store.checkpoint(50, store.marks(), {})
+    if found == "unclean":
+        put_some(store, 2)
+    store.close(50 if found != "unclean" else None, {})
+    if found == "damaged wheel":
+        (directory / "timerwheel").write_bytes(bytes(512))
+    elif found == "damaged log":
+        (directory / "timerlog" / f"{0:020d}").write_bytes(bytes(156))
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+EXPECTED = {
+    "nothing": (Case.EMPTY, 0),
+    "unclean": (Case.UNCLEAN, 3),
+    "clean": (Case.CLEAN, 3),
+    "damaged wheel": (Case.UNCLEAN, 3),
+    "damaged log": (Case.CORRUPT, 0),
+}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("found", EXPECTED)
+def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
+    tmp_path: Path, found: str, number: int
+) -> None:
+    make(tmp_path / "rehearsal", found)
+    rehearsal = FailingFileSystem(None)
+    opened = open_it(tmp_path / "rehearsal", rehearsal)
+    assert (opened.case, opened.store.pending_count) == EXPECTED[found]
+    opened.store.close(None, {})
+    calls = rehearsal.calls
+    assert calls > 5
+    for fails_at in range(calls):
+        directory = tmp_path / str(fails_at)
+        make(directory, found)
+        before = open_descriptors()
+        try:
+            open_it(directory, FailingFileSystem(fails_at, number)).store.close(None, {})
+        except OSError as error:
+            failed = error.errno == number
+        else:
+            # Only that the directory is in use now could not be written down: the wheel's CRC will tell.
+            failed = False
+        assert failed or found in ("clean", "damaged wheel")
+        assert open_descriptors() == before
+        again = open_it(directory, RealFileSystem())
+        count = EXPECTED[found][1]
+        assert again.store.pending_count == count
+        # The failed attempt may have begun to remove what is of no use, or have made a damaged wheel anew.
+        assert again.case in ((Case.CLEAN, Case.UNCLEAN) if count else (Case.EMPTY, Case.CORRUPT))
+        again.store.close(None, {})
+
+
+def test_a_put_for_which_there_is_no_room_leaves_no_trace(tmp_path: Path) -> None:
+    disk = FaultyFileSystem()
+    store = open_it(tmp_path, disk).store
+    put_some(store, 3)
+    before = store.marks(), store.disk_bytes
+    for room in range(0, 3 * (9 + 8 + 52), 7):
+        disk.room = room
+        with pytest.raises(OSError, match="No space left"):
+            put_some(store, 3)
+        assert (store.marks(), store.disk_bytes, store.pending_count) == (*before, 3)
+    disk.room = 1 << 60
+    put_some(store, 3)
+    loaded = store.load(5_000)
+    assert store.read(loaded.payload_pos, loaded.payload_size) == [b"payload %d" % (n // 2) for n in range(6)]
+    store.close(50, {})
+    assert check_store(tmp_path, RealFileSystem()) == []
+
+
+def test_cancels_and_deliveries_go_on_where_a_message_spans_too_much_time(tmp_path: Path) -> None:
+    store = open_it(tmp_path, RealFileSystem()).store
+    put_some(store, 3)
+    before = store.marks(), store.disk_bytes
+    with pytest.raises(SlotConflict):
+        put_some(store, 3, at_ms=5_000 + store.lap_ms)
+    assert (store.marks(), store.disk_bytes) == before
+    store.delete(store.find(np.arange(3), 0))
+    put_some(store, 3, at_ms=5_000 + store.lap_ms)
+    assert store.pending_count == 3
+    store.close(None, {})

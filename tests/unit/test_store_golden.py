@@ -5,12 +5,16 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
+from sidecar.store.errors import UnknownFormatVersion
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms, new_records
+from sidecar.store.opening import check_store, open_store
 from sidecar.store.payload_log import PayloadLog
+from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_wheel import TimerWheel
 
@@ -29,6 +33,7 @@ CHECKPOINT = Checkpoint(
     complete_to_offset=42,
     timer_log_end=308,
     timer_log_start=0,
+    timer_log_crcs=[0xADF824F9, 0x4CE09482],
     payload_log_end=133,
     payload_log_start=0,
     cluster_id="4L6g3nShT-eMCtK--X86sw",
@@ -38,9 +43,12 @@ CHECKPOINT = Checkpoint(
     plan="roll=172800;precision=1000",
     slots_total=8,
     precision_ms=1_000,
-    wheel_clean=True,
+    wheel_crc=0xF3D52FBD,
     extra={"plans": [[0, "roll=172800;precision=1000"]]},
 )
+
+
+OLD = GOLDEN.with_name("store-v1")
 
 
 def write_store(directory: Path) -> None:
@@ -58,8 +66,9 @@ def write_store(directory: Path) -> None:
     records["reserved"] = [1, -2, 2**62, -(2**63), 2**63 - 1]
     records["prev_pos"] = wheel.put_batch(due_ms(records), timer_log.positions_for(5))
     timer_log.append(records)
-    checkpoints.save(directory / "checkpoint", CHECKPOINT, fs)
     wheel.flush()
+    assert (timer_log.crcs(0, timer_log.mark()), wheel.crc()) == (CHECKPOINT.timer_log_crcs, CHECKPOINT.wheel_crc)
+    checkpoints.save(directory / "checkpoint", CHECKPOINT, fs)
     wheel.close()
     timer_log.close()
     payload_log.close()
@@ -88,7 +97,13 @@ def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "store")
     checkpoint = checkpoints.load(tmp_path / "store" / "checkpoint", fs)
     assert checkpoint == CHECKPOINT
-    timer_log = TimerLog(tmp_path / "store" / "timerlog", 256, fs, end_position=checkpoint.timer_log_end)
+    timer_log = TimerLog(
+        tmp_path / "store" / "timerlog",
+        256,
+        fs,
+        end_position=checkpoint.timer_log_end,
+        crcs=checkpoint.timer_log_crcs,
+    )
     payload_log = PayloadLog(tmp_path / "store" / "payload", 120, fs, end_position=checkpoint.payload_log_end)
     wheel = TimerWheel(tmp_path / "store" / "timerwheel", 8, 1_000, fs)
     assert wheel.slot(T_MS + 5_000) == (T_MS + 5_000, 0, 256, 3, 0)
@@ -100,3 +115,22 @@ def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
     assert payload_log.read_many(records["offset_py"], records["size_py"]) == [PAYLOADS[n] for n in (0, 2, 4)]
     assert timer_log.check(1_000) == wheel.check(timer_log.end_position) == payload_log.check() == []
     wheel.close()
+
+
+def test_the_bytes_of_the_version_before_are_refused_with_words(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "wheel-7")
+    with pytest.raises(UnknownFormatVersion, match="format version 1, this version knows 2"):
+        checkpoints.load(tmp_path / "wheel-7" / "checkpoint", RealFileSystem())
+    assert "format version 1" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
+    found = open_store(
+        tmp_path / "wheel-7",
+        RealFileSystem(),
+        Owner(CHECKPOINT.cluster_id, CHECKPOINT.topic_id, CHECKPOINT.group_id, CHECKPOINT.partition, CHECKPOINT.plan),
+        slots_total=8,
+        precision_ms=1_000,
+        committed_offset=42,
+        lowest_needed_offset=7,
+        live_from_ms=T_MS,
+    )
+    assert (found.case, found.complete_to_offset, found.store.pending_count) == (Case.UNKNOWN, 7, 0)
+    found.store.close(None, {})

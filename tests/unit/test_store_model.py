@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import EMPTY_SLOT, due_ms, new_records
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import Mark, TimerLog
 from sidecar.store.timer_wheel import TimerWheel
 
 SLOTS, PRECISION_MS, SEGMENT_BYTES = 15, 500, 400
@@ -26,6 +26,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._temporary = tempfile.TemporaryDirectory()
         self.directory = Path(self._temporary.name)
         self.records: list[tuple[int, int]] = []
+        self.marks: list[Mark] = []
         self.gone = 0
         self.next_id = 0
 
@@ -35,6 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.log = TimerLog(self.directory / "timerlog", SEGMENT_BYTES, FS)
         self.wheel = TimerWheel(self.directory / "timerwheel", SLOTS, PRECISION_MS, FS)
         self.wheel.advance(start_slot * PRECISION_MS)
+        self.marks.append(self.log.mark())
 
     @rule(delays=st.lists(st.integers(0, LAP_SLOTS * PRECISION_MS - 1), max_size=25))
     def append(self, delays: list[int]) -> None:
@@ -47,6 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.log.append(records)
         self.records += [(now_ms + delay, self.next_id + at) for at, delay in enumerate(delays)]
         self.next_id += len(delays)
+        self.marks.append(self.log.mark())
 
     @rule(slots=st.integers(1, LAP_SLOTS + 3))
     def advance(self, slots: int) -> None:
@@ -54,11 +57,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.wheel.advance(self.now_slot * PRECISION_MS)
 
     @rule(share=st.floats(0, 1))
-    def truncate(self, share: float) -> None:
-        keep = self.gone + int((len(self.records) - self.gone) * share)
-        self.log.truncate(self.log._position(keep))
-        del self.records[keep:]
-        self.rebuild()
+    def cut_back(self, share: float) -> None:
+        kept = [mark for mark in self.marks if mark.position >= self.log.start_position]
+        mark = kept[int((len(kept) - 1) * share)]
+        del self.records[self.log._index(mark.position) :]
+        self.marks = [other for other in self.marks if other.position <= mark.position]
+        start, crcs = self.log.start_position, self.log.crcs(self.log.start_position, mark)
+        self.log.close()
+        self.open_log(start, mark.position, crcs)
+        self.make_anew()
 
     @rule()
     def delete_what_has_left(self) -> None:
@@ -69,23 +76,38 @@ class StoreMachine(RuleBasedStateMachine):
         self.gone = self.log._start
 
     @rule()
-    def rebuild(self) -> None:
-        self.wheel.rebuild(self.log.scan(chunk_records=7))
+    def make_anew(self) -> None:
+        self.wheel.close()
+        (self.directory / "timerwheel").unlink()
+        self.wheel = TimerWheel(self.directory / "timerwheel", SLOTS, PRECISION_MS, FS)
+        now_ms = self.now_slot * PRECISION_MS
+        self.wheel.advance(now_ms)
+        live = (
+            (positions[due_ms(records) >= now_ms], records[due_ms(records) >= now_ms])
+            for positions, records in self.log.scan(chunk_records=7)
+        )
+        self.wheel.fill(live)
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:
         start, end = self.log.start_position, self.log.end_position
+        crcs = self.log.crcs(start, self.log.mark())
         self.log.flush()
         self.wheel.flush()
         self.log.close()
-        self.wheel.close()
+        self.open_log(start, end, crcs)
         if not clean:
-            (self.directory / "timerwheel").unlink()
-        self.log = TimerLog(self.directory / "timerlog", SEGMENT_BYTES, FS, end_position=end, start_position=start)
+            self.make_anew()
+            return
+        self.wheel.close()
         self.wheel = TimerWheel(self.directory / "timerwheel", SLOTS, PRECISION_MS, FS)
         self.wheel.advance(self.now_slot * PRECISION_MS)
-        if not clean:
-            self.rebuild()
+
+    def open_log(self, start: int, end: int, crcs: list[int]) -> None:
+        self.log = TimerLog(
+            self.directory / "timerlog", SEGMENT_BYTES, FS, end_position=end, start_position=start, crcs=crcs
+        )
+        assert sum(len(records) for _, _, records in self.log.verified()) == self.log.record_count
 
     @invariant()
     @precondition(lambda self: hasattr(self, "log"))

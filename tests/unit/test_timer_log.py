@@ -1,11 +1,12 @@
 """The timer log's segments, positions and chains. The figures 19, 936 and 6 files are RocketMQ's own (TimerLogTest)."""
 
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
 
-from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
+from sidecar.store.errors import CorruptFile, CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import MAGIC_DELETE, Int64Array, RecordArray, Slot, new_records
 from sidecar.store.timer_log import TimerLog
@@ -17,9 +18,23 @@ PRECISION_MS = 1000
 
 
 def a_log(directory: Path, *, end_position: int | None = None, start_position: int = 0) -> TimerLog:
+    """A log as its checkpoint tells of it; the CRCs are those of what the files hold."""
     return TimerLog(
-        directory, SEGMENT_BYTES, RealFileSystem(), end_position=end_position, start_position=start_position
+        directory,
+        SEGMENT_BYTES,
+        RealFileSystem(),
+        end_position=end_position,
+        start_position=start_position,
+        crcs=crcs_on_disk(directory, start_position, end_position or 0),
     )
+
+
+def crcs_on_disk(directory: Path, start: int, end: int) -> list[int]:
+    bases = range(start // SEGMENT_BYTES * SEGMENT_BYTES, end, SEGMENT_BYTES)
+    paths = [directory / f"{base:020d}" for base in bases]
+    return [
+        crc32(path.read_bytes()[: end - base]) if path.exists() else 0 for base, path in zip(bases, paths, strict=True)
+    ]
 
 
 def some_records(count: int, *, first: int = 0, delay_ms: int = 0) -> RecordArray:
@@ -181,18 +196,117 @@ def test_prev_pos_that_does_not_lie_before_its_record_is_corrupt_not_endless(tmp
     assert log.check(PRECISION_MS) == ["position 52: prev_pos 52 does not lie before it"]
 
 
-def test_truncate_forgets_and_the_next_append_lands_there(tmp_path: Path) -> None:
+def test_cut_back_to_an_earlier_mark_it_goes_on_from_there(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     positions = log.append(some_records(45))
+    log.close()
     for keep in (40, 38, 19, 18, 0):
-        log.truncate(int(positions[keep]))
+        log = a_log(tmp_path, end_position=int(positions[keep]))
         assert log.end_position == positions[keep]
-        assert sum(len(records) for _, records in log.scan()) == keep
+        assert sum(len(records) for _, _, records in log.verified()) == keep
         assert log.check(PRECISION_MS) == []
+        log.close()
     assert list(tmp_path.iterdir()) == []
+    log = a_log(tmp_path, end_position=0)
     assert log.append(some_records(45)).tolist() == positions.tolist()
-    with pytest.raises(PositionOutOfRange):
-        log.truncate(log.end_position + 52)
+
+
+def test_the_crcs_are_those_of_the_segments_up_to_the_mark(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    marks = [log.mark()]
+    for first, count in ((0, 1), (1, 17), (18, 1), (19, 5), (24, 40)):
+        log.append(some_records(count, first=first))
+        marks.append(log.mark())
+    assert [mark.position for mark in marks] == [0, 52, 936, 1024, 1284, 3 * 1024 + 7 * 52]
+    for mark in marks:
+        for start in (0, 52, 1024, 2048 + 104):
+            if start <= mark.position:
+                assert log.crcs(start, mark) == crcs_on_disk(tmp_path, start, mark.position)
+    assert marks[0] == (0, 0)
+    assert marks[3] == (1024, 0)
+
+
+def test_the_crc_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    log.append(some_records(25))
+    mark = log.mark()
+    crcs = log.crcs(0, mark)
+    log.append(some_records(30))
+    log.close()
+    log = TimerLog(tmp_path, SEGMENT_BYTES, RealFileSystem(), end_position=mark.position, crcs=crcs)
+    assert log.mark() == mark
+    log.append(some_records(60))
+    assert log.crcs(0, log.mark()) == crcs_on_disk(tmp_path, 0, log.end_position)
+
+
+@pytest.mark.parametrize("start", [0, 3, 25])
+def test_verified_yields_all_records_kept_by_blocks(
+    tmp_path: Path, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 8)
+    log = a_log(tmp_path)
+    positions = log.append(some_records(45))
+    log.close()
+    log = a_log(tmp_path, end_position=log.end_position, start_position=int(positions[start]))
+    found = list(log.verified())
+    assert np.concatenate([records["offset_py"] for _, _, records in found]).tolist() == list(range(start, 45))
+    assert np.concatenate([at for _, at, _ in found]).tolist() == positions[start:].tolist()
+    assert [block for block, _, _ in found] == list(log.blocks(log.start_position))
+    for block, _, records in found:
+        assert records.tolist() == log.read_block(block).tolist()
+
+
+def test_every_flipped_bit_is_noticed_at_an_opening(tmp_path: Path) -> None:
+    log = a_log(tmp_path / "log")
+    log.append(some_records(22))
+    crcs = log.crcs(0, log.mark())
+    log.close()
+    for path in sorted((tmp_path / "log").iterdir()):
+        whole = path.read_bytes()
+        for at in range(len(whole)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+            again = TimerLog(path.parent, SEGMENT_BYTES, RealFileSystem(), end_position=log.end_position, crcs=crcs)
+            with pytest.raises(CorruptFile, match=f"{path.name}: the CRC"):
+                list(again.verified())
+            assert any("the CRC" in problem for problem in again.check(PRECISION_MS))
+            again.close()
+        path.write_bytes(whole)
+
+
+def test_a_checkpoint_with_another_number_of_crcs_is_refused(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    log.append(some_records(22))
+    for crcs in ([], [1], [1, 2, 3]):
+        with pytest.raises(IncompleteLog, match=f"{len(crcs)} CRCs for 2 segments"):
+            TimerLog(tmp_path, SEGMENT_BYTES, RealFileSystem(), end_position=log.end_position, crcs=crcs)
+
+
+def test_a_scan_passes_over_what_is_deleted_meanwhile(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    log.append(some_records(45))
+    scan = log.scan(chunk_records=10)
+    blocks = list(log.blocks(0))
+    assert next(scan)[1]["offset_py"].tolist() == list(range(10))
+    log.delete_before(2048)
+    assert [records["offset_py"].tolist() for _, records in scan] == [list(range(38, 45))]
+    assert [len(log.read_block(block)) for block in blocks] == [0, 0, 7]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 1000])
+def test_a_slot_comes_in_pieces(tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHAIN_STEPS_MAX", steps)
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 5)
+    log = a_log(tmp_path)
+    slots = [n % 3 for n in range(60)]
+    positions = chained(log, slots)
+    slot = slot_of(positions, slots, 1)
+    dense = [records for _, records in log.slot_pieces(slot, PRECISION_MS)]
+    monkeypatch.setattr("sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP", 1)
+    sparse = [records for _, records in log.slot_pieces(slot, PRECISION_MS)]
+    assert max(map(len, sparse)) == min(steps, 20)
+    for pieces in (dense, sparse):
+        assert sorted(np.concatenate([piece["offset_py"] for piece in pieces]).tolist()) == list(range(1, 60, 3))
+    assert log.slot_records(slot, PRECISION_MS)[1]["offset_py"].tolist() == list(range(1, 60, 3))
 
 
 def test_delete_before_removes_whole_segments_only(tmp_path: Path) -> None:
@@ -262,13 +376,13 @@ def test_a_log_shorter_than_its_checkpoint_says_is_refused_and_not_touched(tmp_p
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(IncompleteLog, match=f"{3072:020d}"):
         a_log(tmp_path, end_position=int(positions[59]) + 104)
-    with pytest.raises(IncompleteLog, match=f"{4096:020d}: no such segment"):
+    with pytest.raises(IncompleteLog, match=f"{3072:020d}: 156 bytes"):
         a_log(tmp_path, end_position=4096 + 52)
-    with pytest.raises(IncompleteLog, match=f"{4096:020d}: no such segment"):
-        a_log(tmp_path, end_position=2**62)
+    with pytest.raises(IncompleteLog, match="0 CRCs for 4503599627370496 segments"):
+        TimerLog(tmp_path, SEGMENT_BYTES, RealFileSystem(), end_position=2**62)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / f"{1024:020d}").unlink()
-    with pytest.raises(IncompleteLog):
+    with pytest.raises(IncompleteLog, match=f"{1024:020d}: no such segment"):
         a_log(tmp_path, end_position=log.end_position)
 
 
@@ -333,6 +447,7 @@ def test_check_names_a_missing_blank_record_and_a_link_into_another_slot(tmp_pat
         file.seek(52 * 4 + 4)
         file.write(b"\x34")
     assert log.check(PRECISION_MS) == [
+        f"{tmp_path}/{0:020d}: the CRC of its first 1024 bytes does not match",
         "position 208: prev_pos 52 belongs to another slot",
         "position 988: the segment is not closed by a blank record",
     ]

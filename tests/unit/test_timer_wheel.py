@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ T_MS = 1_700_000_000_000
 
 def a_wheel(path: Path, slots: int = SLOTS) -> TimerWheel:
     return TimerWheel(path / "timerwheel", slots, PRECISION_MS, RealFileSystem())
+
+
+def anew(path: Path, wheel: TimerWheel) -> TimerWheel:
+    wheel.close()
+    wheel.path.unlink()
+    return a_wheel(path)
 
 
 @pytest.fixture
@@ -252,16 +259,6 @@ def test_counts_per_bucket(wheel: TimerWheel) -> None:
         wheel.counts(T_MS, T_MS + 1, 0)
 
 
-def test_reset_empties_the_wheel(tmp_path: Path, wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2)
-    assert wheel.next_occupied(T_MS) == T_MS
-    wheel.reset()
-    assert wheel.next_occupied(T_MS) is None
-    assert wheel.num_from(T_MS) == 0
-    assert (tmp_path / "timerwheel").stat().st_size == 1920
-    wheel.put(T_MS + LAP_MS, 1, 2)
-
-
 def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: Path) -> None:
     """RocketMQ's TimerMessageStoreTest: the last slot gets (-1, max), and after the restart all are there."""
     log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
@@ -276,31 +273,90 @@ def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: 
     last_ms = slots[-1].time_ms
     wheel.revise(last_ms, -1, 2**63 - 1)
     assert len(wheel.check(log.end_position)) == 2
-    assert wheel.rebuild(log.scan()) == 250
+    wheel = anew(tmp_path, wheel)
+    wheel.fill(log.scan())
     assert wheel.check(log.end_position) == []
     assert [wheel.slot(slot.time_ms) for slot in slots] == slots
     assert sum(len(log.slot_records(slot, PRECISION_MS)[0]) for slot in slots) == 250
     wheel.close()
 
 
-def test_rebuild_passes_over_what_has_left_and_counts_deletes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk_records", [1, 2, 100])
+def test_fill_counts_deletes_and_refuses_two_laps_of_one_place(tmp_path: Path, chunk_records: int) -> None:
     log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
-    wheel = a_wheel(tmp_path)
     records = new_records(5)
     records["curr_write_time"] = T_MS
     records["delayed_time"] = [0, LAP_MS, LAP_MS + 1, LAP_MS + 600, LAP_MS]
     records["magic"][4] |= MAGIC_DELETE
-    log.append(records)
-    with pytest.raises(SlotConflict):
-        wheel.rebuild(log.scan())
-    with pytest.raises(SlotConflict):
-        wheel.rebuild(log.scan(chunk_records=1))
-    wheel.advance(T_MS + PRECISION_MS)
-    assert wheel.rebuild(log.scan(chunk_records=2)) == 4
+    positions = log.append(records)
+    wheel = a_wheel(tmp_path)
+    with pytest.raises(SlotConflict, match=f"slot {T_MS + LAP_MS} ms falls on slot {T_MS} ms"):
+        wheel.fill(log.scan(chunk_records=chunk_records))
+    wheel = anew(tmp_path, wheel)
+    wheel.fill(log.scan(int(positions[1]), chunk_records=chunk_records))
     assert wheel.slot(T_MS) == EMPTY_SLOT
     assert wheel.slot(T_MS + LAP_MS) == (T_MS + LAP_MS, 52, 208, 1, 0)
     assert wheel.slot(T_MS + LAP_MS + 500) == (T_MS + LAP_MS + 500, 156, 156, 1, 0)
     wheel.close()
+
+
+def test_a_slot_whose_messages_were_all_cancelled_is_empty_and_its_place_is_free(wheel: TimerWheel) -> None:
+    wheel.put_batch(int64(T_MS, T_MS), int64(0, 52))
+    wheel.put_batch(int64(T_MS, T_MS), int64(104, 156), np.array([-1, -1], np.int32))
+    assert wheel.slot(T_MS) == EMPTY_SLOT
+    assert wheel.next_occupied(T_MS) is None
+    assert wheel.first_occupied(0) is None
+    assert wheel.last_occupied(0) is None
+    assert wheel.lowest_position(0) is None
+    assert wheel.num_between(0, 2**62) == 0
+    # Anew, without what was there.
+    assert wheel.put_batch(int64(T_MS), int64(208)).tolist() == [-1]
+    assert wheel.slot(T_MS) == (T_MS, 208, 208, 1, 0)
+    with pytest.raises(SlotConflict):
+        wheel.put_batch(int64(T_MS + LAP_MS), int64(260))
+    wheel.put_batch(int64(T_MS), int64(260), np.array([-1], np.int32))
+    assert wheel.put_batch(int64(T_MS + LAP_MS), int64(312)).tolist() == [-1]
+    assert wheel.slot(T_MS + LAP_MS) == (T_MS + LAP_MS, 312, 312, 1, 0)
+    with pytest.raises(SlotConflict):
+        wheel.put(T_MS, 364, 364)
+
+
+@pytest.mark.parametrize("chunk_records", [1, 2, 3, 4, 5, 6, 7, 100])
+def test_fill_gives_the_place_of_an_emptied_slot_to_another_lap(tmp_path: Path, chunk_records: int) -> None:
+    log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
+    records = new_records(7)
+    records["curr_write_time"] = T_MS
+    records["delayed_time"] = [0, 600, 0, LAP_MS, LAP_MS, 1, LAP_MS + 700]
+    records["magic"][[2, 4]] = MAGIC_DELETE
+    positions = log.append(records).tolist()
+    wheel = a_wheel(tmp_path)
+    with pytest.raises(SlotConflict, match=f"slot {T_MS + LAP_MS + 500} ms falls on slot {T_MS + 500} ms"):
+        wheel.fill(log.scan(chunk_records=chunk_records))
+    wheel = anew(tmp_path, wheel)
+    wheel.fill(log.scan(stop=positions[6], chunk_records=chunk_records))
+    assert wheel.slot(T_MS) == (T_MS, positions[5], positions[5], 1, 0)
+    assert wheel.slot(T_MS + 500) == (T_MS + 500, positions[1], positions[1], 1, 0)
+    assert wheel.slot(T_MS + LAP_MS) == EMPTY_SLOT
+    wheel.close()
+
+
+def test_all_occupied_slots_in_the_order_of_time_however_far_ahead(wheel: TimerWheel) -> None:
+    slots = [T_MS, T_MS + 500, T_MS + LAP_MS + 1_000, T_MS + 7 * LAP_MS + 2_000, T_MS + 7 * LAP_MS + 2_500]
+    for at, slot_ms in enumerate(slots):
+        wheel.put(slot_ms, 52 * at, 52 * at, at + 1)
+    assert list(wheel.occupied_from(T_MS + 499)) == slots
+    assert list(wheel.occupied_from(T_MS + 500)) == slots[1:]
+    assert list(wheel.occupied_from(slots[-1] + 500)) == []
+    assert (wheel.first_occupied(0), wheel.last_occupied(0)) == (slots[0], slots[-1])
+    assert wheel.num_between(T_MS, slots[-1]) == 1 + 2 + 3 + 4
+    assert wheel.num_between(T_MS + 500, 2**62) == 2 + 3 + 4 + 5
+
+
+def test_the_crc_is_that_of_the_file(tmp_path: Path, wheel: TimerWheel) -> None:
+    empty = wheel.crc()
+    wheel.put(T_MS, 1, 2)
+    wheel.flush()
+    assert wheel.crc() == crc32((tmp_path / "timerwheel").read_bytes()) != empty
 
 
 def test_check_names_slots_that_cannot_be(tmp_path: Path) -> None:

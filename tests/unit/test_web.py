@@ -8,11 +8,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.errors import UsageError
 from sidecar.health import LOOP_STUCK_AFTER_MS, Health
 from sidecar.metrics import Metrics
+from sidecar.switches import Switches
 from sidecar.web.app import make_app
-from sidecar.web.server import WebServer
+from sidecar.web.server import listen
 
 
 @dataclass
@@ -48,15 +50,33 @@ class Client:
     def post(self, path: str) -> httpx.Response:
         return asyncio.run(self._request("POST", path))
 
-    async def _request(self, method: str, path: str) -> httpx.Response:
+    def put(self, path: str, body: object) -> httpx.Response:
+        return asyncio.run(self._request("PUT", path, body))
+
+    async def _request(self, method: str, path: str, body: object = None) -> httpx.Response:
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
-            return await client.request(method, path)
+            return await client.request(method, path, json=body)
 
 
 @pytest.fixture
-def client(health: Health) -> Client:
-    return Client(make_app(health, Metrics("1.2.3"), "1.2.3"))
+def switches() -> Switches:
+    return Switches()
+
+
+@pytest.fixture
+def outcomes() -> CancelOutcomes:
+    return CancelOutcomes("wheel")
+
+
+@pytest.fixture
+def app(health: Health, switches: Switches, outcomes: CancelOutcomes) -> FastAPI:
+    return make_app(health, Metrics("1.2.3"), "1.2.3", switches, outcomes)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Client:
+    return Client(app)
 
 
 def test_healthz_tells_whether_the_loop_turns(client: Client, clock: ManualClock, health: Health) -> None:
@@ -71,10 +91,11 @@ def test_healthz_tells_whether_the_loop_turns(client: Client, clock: ManualClock
 def test_readyz_tells_why_not(client: Client, health: Health) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"ready": False, "reasons": ["starting: no partitions assigned yet"]}
+    on = {"warnings": [], "stop_enqueue": False, "stop_dequeue": False}
+    assert answer.json() == {"ready": False, "reasons": ["starting: no partitions assigned yet"], **on}
     health.assigned = True
     answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": []})
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": [], **on})
     health.stopped["a-0"] = "retention"
     health.stopping = True
     answer = client.get("/readyz")
@@ -114,14 +135,74 @@ def test_state_is_not_to_be_written(client: Client, path: str) -> None:
     assert client.post(path).status_code == 405
 
 
-def test_an_address_in_use_is_named(health: Health) -> None:
-    app = make_app(health, Metrics("1"), "1")
+def test_switches_are_shown_and_changed_one_by_one(client: Client, health: Health, switches: Switches) -> None:
+    health.assigned = True
+    assert client.get("/api/v1/switches").json() == {"stop_enqueue": False, "stop_dequeue": False}
+    answer = client.put("/api/v1/switches", {"stop_dequeue": True})
+    assert (answer.status_code, answer.json()) == (200, {"stop_enqueue": False, "stop_dequeue": True})
+    assert client.put("/api/v1/switches", {"stop_enqueue": True}).json()["stop_dequeue"] is True
+    assert (switches.stop_enqueue, switches.stop_dequeue) == (True, True)
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["stop_dequeue"]) == (200, True)
+
+
+@pytest.mark.parametrize("body", [{"stop_all": True}, {"stop_enqueue": "yes"}, [], None])
+def test_a_change_that_makes_no_sense_changes_nothing(client: Client, switches: Switches, body: object) -> None:
+    assert client.put("/api/v1/switches", body).status_code == 422
+    assert switches == Switches()
+
+
+def test_an_outcome_is_told_where_it_is_known(client: Client, health: Health, outcomes: CancelOutcomes) -> None:
+    health.places = frozenset({("wheel", 1), ("wheel", 0), ("level", 3)})
+    outcomes.opened(0, 0)
+    outcomes.told(0, {7: "too_late"}, 8)
+    answer = client.get("/api/v1/cancels/0/7")
+    assert answer.status_code == 200
+    assert answer.json() == {"topic": "wheel", "partition": 0, "offset": 7, "outcome": "too_late"}
+
+
+@pytest.mark.parametrize(
+    ("place", "reason", "told"),
+    [
+        ("0/8", "undecided", "is not decided yet"),
+        ("0/6", "unknown_offset", "no cancel stands there"),
+        ("3/7", "not_assigned", "it has the wheel partitions 0, 1"),
+    ],
+)
+def test_why_there_is_no_outcome_is_told(
+    client: Client, health: Health, outcomes: CancelOutcomes, place: str, reason: str, told: str
+) -> None:
+    health.places = frozenset({("wheel", 1), ("wheel", 0), ("level", 3)})
+    outcomes.opened(0, 0)
+    outcomes.told(0, {7: "too_late"}, 8)
+    answer = client.get(f"/api/v1/cancels/{place}")
+    assert answer.status_code == 404
+    detail = answer.json()["detail"]
+    assert (detail["reason"], detail["topic"], detail["partitions"]) == (reason, "wheel", [0, 1])
+    assert told in detail["message"]
+
+
+def test_a_partition_that_was_given_away_is_not_told_of(
+    client: Client, health: Health, outcomes: CancelOutcomes
+) -> None:
+    outcomes.opened(0, 0)
+    outcomes.told(0, {7: "too_late"}, 8)
+    assert client.get("/api/v1/cancels/0/7").json()["detail"]["reason"] == "not_assigned"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/switches", "/api/v1/cancels/0/0", "/api/v1/pending"])
+def test_the_api_wants_its_token(health: Health, switches: Switches, outcomes: CancelOutcomes, path: str) -> None:
+    client = Client(make_app(health, Metrics("1"), "1", switches, outcomes, token="secret"))
+    assert client.get(path).status_code == 401
+
+
+def test_an_address_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(UsageError, match=f"http_address 127.0.0.1:{port} cannot be listened on: Address already"):
-            WebServer(app, "127.0.0.1", port)
+            listen("127.0.0.1", port)
 
 
-def test_an_address_that_is_not_ours_is_named(health: Health) -> None:
+def test_an_address_that_is_not_ours_is_named() -> None:
     with pytest.raises(UsageError, match=r"http_address 192\.0\.2\.1:0 cannot be listened on"):
-        WebServer(make_app(health, Metrics("1"), "1"), "192.0.2.1", 0)
+        listen("192.0.2.1", 0)

@@ -1,0 +1,168 @@
+"""Rates: what the sidecar gets through, and what a plain loop gets through, over the same records."""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.figures import CPU, RATE, Measure, Values
+from benchmarks.process import Process
+from benchmarks.sidecar import Sidecar
+from benchmarks.workload import Cluster, Headers, Load
+
+RATE_BESIDE_DEFAULTS = "records/s, beside default options"
+RATE_BESIDE_TWO_HEADERS = "records/s, beside two headers"
+BURST_AHEAD_S = 5.0
+SLOWEST_INTAKE, SLOWEST_INTAKE_BYTES = 25_000, 25_000_000
+"""Per second: what a burst is given to be written and taken in before it falls due."""
+
+DUE_LONG_AGO = ("TIMER_DELIVER_MS", b"1700000000000")
+DEAD = (
+    ("CONSUMER_GROUP", b"billing"),
+    ("RECONSUME_TIME", b"17"),
+    ("UNIQ_KEY", b"SCHEDULE_TOPIC_XXXX-sendback-0-1234567"),
+    ("ORIGIN_MESSAGE_ID", b"SCHEDULE_TOPIC_XXXX-sendback-0-1234567"),
+    ("TIMER_OUT_MS", b"1700000000000"),
+)
+FAILED = (("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"))
+
+
+def level_backlog(cluster: Cluster, load: Load) -> Values:
+    """Due records of one level partition, drained."""
+    return _delivered(cluster, load, "1")
+
+
+def straight_through(cluster: Cluster, load: Load) -> Values:
+    """Records of one wheel partition that are due when they are read."""
+    return _delivered(cluster, load, "wheel", DUE_LONG_AGO)
+
+
+def send_back(cluster: Cluster, load: Load) -> Values:
+    """Failed messages on their way to the level of their first retry, where they stay."""
+    with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
+        waiting = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-1")
+        source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-sendback")
+        cluster.fill(source, load.records, load.value_bytes, lambda _: list(FAILED))
+        with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1h") as sidecar:
+            values = _drained(cluster, load, sidecar, waiting)
+    return {**values, RATE_BESIDE_TWO_HEADERS: values[RATE]}
+
+
+def redrive(cluster: Cluster, load: Load) -> Values:
+    """Dead letters on their way to the topic that they first came from."""
+    with cluster.room() as prefix:
+        letters, destination = cluster.create(f"{prefix}DLQ-billing"), cluster.create(f"{prefix}out")
+        headers: Headers = [*DEAD, ("RETRY_TOPIC", destination.encode())]
+        cluster.fill(letters, load.records, load.value_bytes, lambda _: headers)
+        before_s = _children_s()
+        command = [sys.executable, "-m", "sidecar", "dlq", "redrive", "billing", "--topic-prefix", prefix]
+        subprocess.run([*command, "--bootstrap-servers", cluster.bootstrap_servers], check=True, capture_output=True)
+        cpu_s = _children_s() - before_s
+        return {RATE: cluster.rate(destination, load.records), CPU: cpu_s / load.records * 1e6}
+
+
+def _children_s() -> float:
+    """CPU time of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def burst(cluster: Cluster, load: Load) -> Values:
+    """Records that wait in the wheel and fall due at one instant; the CPU is that of releasing them."""
+    due_s = time.time() + BURST_AHEAD_S
+    due_s += load.records / SLOWEST_INTAKE + load.records * load.value_bytes / SLOWEST_INTAKE_BYTES
+
+    def wait_until_stored(sidecar: Sidecar) -> None:
+        sidecar.wait_for("timewheel_ingested_records_total", load.records)
+        if time.time() > due_s:
+            raise RuntimeError("the burst fell due before all of it was taken in: a busy machine? fewer --records?")
+
+    return _delivered(cluster, load, "wheel", ("TIMER_DELIVER_MS", b"%d" % (due_s * 1_000)), before=wait_until_stored)
+
+
+def intake(cluster: Cluster, load: Load) -> Values:
+    """Records for the next hour, to disk: from the assignment to the last, as the floor counts."""
+    now_ms = time.time_ns() // 1_000_000
+
+    with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
+        real_topic = ("REAL_TOPIC", cluster.create(f"{prefix}out").encode())
+
+        def headers(number: int) -> Headers:
+            return [real_topic, ("TIMER_DELIVER_MS", b"%d" % (now_ms + 600_000 + number * 7_919 % 3_000_000))]
+
+        cluster.fill(cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel"), load.records, load.value_bytes, headers)
+        with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms") as sidecar:
+            began_s = sidecar.wait_until_assigned()
+            before_s = sidecar.cpu_s()
+            rate = sidecar.intake_rate(began_s, load.records, timeout_s=120)
+            cpu_s = sidecar.cpu_s() - before_s
+    return {RATE: rate, RATE_BESIDE_DEFAULTS: rate, CPU: cpu_s / load.records * 1e6}
+
+
+def consume_floors(cluster: Cluster, load: Load) -> Values:
+    """Raw consume: with the sidecar's options, and with librdkafka's own."""
+    values = floor("consume", DUE_LONG_AGO)(cluster, load)
+    values[RATE_BESIDE_DEFAULTS] = floor("consume-default", DUE_LONG_AGO)(cluster, load)[RATE]
+    return values
+
+
+def retry_floors(cluster: Cluster, load: Load) -> Values:
+    """Raw relay: with a retry's headers, and with the two that the other relays write."""
+    values = floor("relay-retry", *FAILED)(cluster, load)
+    values[RATE_BESIDE_TWO_HEADERS] = floor("relay", *FAILED)(cluster, load)[RATE]
+    return values
+
+
+def floor(kind: str, *headers: tuple[str, bytes]) -> Measure:
+    """A plain loop of `benchmarks.floors`; ``headers`` are those of its source, beside REAL_TOPIC."""
+
+    def measure(cluster: Cluster, load: Load) -> Values:
+        with cluster.room() as prefix:
+            source, destination = cluster.create(f"{prefix}in"), cluster.create(f"{prefix}out")
+            if kind != "produce":
+                _fill(cluster, load, source, destination, *headers)
+            arguments = (kind, cluster.bootstrap_servers, source, destination, load.records, load.value_bytes)
+            with Process("floors", *arguments) as process:
+                told = process.result()
+            rate = told.get("per_second") or cluster.rate(destination, load.records)
+        return {RATE: rate, CPU: told["cpu_s"] / load.records * 1e6}
+
+    return measure
+
+
+def _delivered(
+    cluster: Cluster,
+    load: Load,
+    queue: str,
+    *headers: tuple[str, bytes],
+    before: Callable[[Sidecar], object] = Sidecar.wait_until_assigned,
+) -> Values:
+    """Schedule records, start the sidecar, and let it deliver them all; ``before`` waits for what is not measured."""
+    with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
+        source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-{queue}")
+        destination = cluster.create(f"{prefix}out")
+        _fill(cluster, load, source, destination, *headers)
+        with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms") as sidecar:
+            return _drained(cluster, load, sidecar, destination, before)
+
+
+def _drained(
+    cluster: Cluster,
+    load: Load,
+    sidecar: Sidecar,
+    destination: str,
+    before: Callable[[Sidecar], object] = Sidecar.wait_until_assigned,
+) -> Values:
+    before(sidecar)
+    before_s = sidecar.cpu_s()
+    sidecar.wait_for("timewheel_delivered_records_total", load.records)
+    cpu_s = sidecar.cpu_s() - before_s
+    return {RATE: cluster.rate(destination, load.records), CPU: cpu_s / load.records * 1e6}
+
+
+def _fill(cluster: Cluster, load: Load, source: str, destination: str, *headers: tuple[str, bytes]) -> None:
+    all_headers: Headers = [("REAL_TOPIC", destination.encode()), *headers]
+    cluster.fill(source, load.records, load.value_bytes, lambda _: all_headers)

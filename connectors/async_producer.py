@@ -1,0 +1,144 @@
+"""`ScheduledProducer` for asyncio.
+
+    async with AsyncScheduledProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+        receipt = await producer.send("orders", "order 17 is unpaid", key="17", delay="15m")
+        await producer.cancel(receipt)
+
+Waiting for each record costs a round trip; many are sent together with ``asyncio.gather``. (confluent-kafka's own
+``AIOProducer`` cannot be used: it takes no headers.)
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.clients import Clients, KafkaClients
+from connectors.contract import DelayLevels, TopicNames
+from connectors.producer import ScheduledProducer
+from connectors.receipt import Receipt
+from connectors.schedule_record import HeadersArgument
+
+T = TypeVar("T")
+
+_POLL_S = 0.1
+
+
+class AsyncScheduledProducer:
+    """An async context manager. A thread of its own serves Kafka's answers; what awaits them wakes in its event loop.
+
+    Args: as `ScheduledProducer`.
+        max_in_flight: records that may be on their way; beyond it ``send`` waits for room.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        names: TopicNames | None = None,
+        levels: DelayLevels | None = None,
+        max_in_flight: int = 10_000,
+        clients: Clients | None = None,
+    ) -> None:
+        self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients or KafkaClients())
+        self._room = asyncio.Semaphore(max_in_flight)
+        self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._telling = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._serve, name="scheduled-producer", daemon=True)
+        self._thread.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersArgument = (),
+        deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        level: int | None = None,
+    ) -> Receipt:
+        """Schedule one record; returns once Kafka has it. Not retried, but by librdkafka.
+
+        Raises:
+            ScheduleError: as `ScheduledProducer.send`.
+            KafkaException: Kafka has not taken the record.
+        """
+        return await self._answer_of(
+            lambda told: self._producer.begin_send(
+                topic, value, told, key=key, headers=headers, deliver_at=deliver_at, delay=delay, level=level
+            )
+        )
+
+    async def cancel(self, receipt: Receipt) -> tuple[int, int]:
+        """Take a message back; returns the partition and offset of the cancel once Kafka has it.
+
+        Raises:
+            ScheduleError: the message stands on a level topic.
+            KafkaException: Kafka has not taken the cancel.
+        """
+        return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told))
+
+    async def reschedule(
+        self, receipt: Receipt, *, deliver_at: datetime | None = None, delay: timedelta | str | None = None
+    ) -> Receipt:
+        """Give a pending message another time, as `ScheduledProducer.reschedule`."""
+        return await asyncio.to_thread(self._producer.reschedule, receipt, deliver_at=deliver_at, delay=delay)
+
+    async def close(self, timeout_s: float = 30.0) -> int:
+        """Wait for what is on its way; how many records are still unanswered."""
+        still_out = await asyncio.to_thread(self._producer.flush, timeout_s)
+        self._is_closing.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        return still_out
+
+    async def _answer_of(self, begin: Callable[[Callable[[T | KafkaError], None]], object]) -> T:
+        """Begin something, and wait until Kafka has answered."""
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("use the producer as 'async with AsyncScheduledProducer(...) as producer:'")
+        answer: asyncio.Future[T | KafkaError] = loop.create_future()
+        async with self._room:
+            begin(lambda told: self._tell(answer, told))
+            told = await answer
+        if isinstance(told, KafkaError):
+            raise KafkaException(told)
+        return told
+
+    def _tell(self, answer: asyncio.Future[Any], told: Any) -> None:
+        """From a thread that serves: one wake-up of the event loop for all that have come together."""
+        with self._telling:
+            self._answers.append((answer, told))
+            is_first = len(self._answers) == 1
+        if is_first and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        answers = self._answers
+        while answers:
+            answer, told = answers[0]
+            if not answer.done():  # whoever waited may have been cancelled
+                answer.set_result(told)
+            answers.popleft()
+
+    def _serve(self) -> None:
+        while not self._is_closing.is_set():
+            self._producer.poll(_POLL_S)

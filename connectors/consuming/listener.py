@@ -1,0 +1,67 @@
+"""The user's function: one message or a batch, plain or a coroutine, and what its answer means."""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from connectors.consuming.message import ConsumeContext, ConsumedMessage, ConsumeResult
+from connectors.durations import format_duration
+
+_log = logging.getLogger(__name__)
+
+Answer = ConsumeResult | None
+
+MessageListener = Callable[[ConsumedMessage], Answer] | Callable[[ConsumedMessage], Awaitable[Answer]]
+BatchListener = (
+    Callable[[Sequence[ConsumedMessage], ConsumeContext], Answer]
+    | Callable[[Sequence[ConsumedMessage], ConsumeContext], Awaitable[Answer]]
+)
+
+
+class Listener:
+    """A listener of either kind, called alike.
+
+    Args:
+        batch_size: how many messages it is given at most; None: it takes one, and no context.
+    """
+
+    def __init__(self, function: Callable[..., Any], batch_size: int | None = None) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"a batch of {batch_size} messages is none; the smallest batch is 1")
+        self._function = function
+        self._is_batch = batch_size is not None
+        self.batch_size = batch_size or 1
+        self.is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+        self.name = getattr(function, "__qualname__", repr(function))
+
+    def call(self, messages: Sequence[ConsumedMessage], context: ConsumeContext) -> Any:
+        """Its answer, or what is to be awaited for it."""
+        return self._function(messages, context) if self._is_batch else self._function(messages[0])
+
+    def result(self, answer: object, error: BaseException | None, messages: Sequence[ConsumedMessage]) -> Answer:
+        """The answer, if it is one; what else has happened is logged and means RECONSUME_LATER."""
+        if error is not None:
+            _log.error("the listener %s failed on %s", self.name, _named(messages), exc_info=error)
+        elif isinstance(answer, ConsumeResult):
+            return answer
+        else:
+            _log.warning(
+                "the listener %s returned %r for %s, which is taken for RECONSUME_LATER; "
+                "return ConsumeResult.CONSUME_SUCCESS for what is done",
+                self.name,
+                answer,
+                _named(messages),
+            )
+        return None
+
+    def log_timeout(self, messages: Sequence[ConsumedMessage], timeout_ms: int) -> None:
+        _log.error(
+            "the listener %s takes longer than %s for %s", self.name, format_duration(timeout_ms), _named(messages)
+        )
+
+
+def _named(messages: Sequence[ConsumedMessage]) -> str:
+    return ", ".join(map(str, messages))

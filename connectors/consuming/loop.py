@@ -1,0 +1,314 @@
+"""The one thread that talks to Kafka. A turn:
+
+1. **Read** what there is and hand it to the service. Reading never stops for long, whatever listeners do: a partition
+   with too much in flight is paused, so that the group always hears of this consumer.
+2. **Settle** what listeners have answered. What failed is sent back.
+3. **Serve** the answers to that. An offset is done when its record is handled, or sent back *and* acknowledged.
+4. **Throttle**: pause partitions that have too much in flight, resume those that have room again.
+5. **Commit** what is done, now and then.
+
+Whatever is killed in between has committed less than it has done, never more.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+
+from connectors.client_options import for_consumer
+from connectors.clients import Clients
+from connectors.clock import Deadline
+from connectors.consuming.message import ConsumedMessage, MessageModel, as_consumed
+from connectors.consuming.process_queue import Place, ProcessQueue
+from connectors.consuming.send_back import SendBack
+from connectors.consuming.service import ConsumeService
+from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
+
+_log = logging.getLogger(__name__)
+
+READ_MAX = 500
+"""Records a turn."""
+
+REVOKE_GRACE_S = 5.0
+"""How long a rebalance waits for listeners that are in the middle of a record of a partition that goes."""
+
+PAUSE_AFTER_MS = 500
+"""Pausing throws away what librdkafka has fetched ahead. A partition that is full for a moment only is waited for."""
+
+_COMMITTED_WITHIN_S = 10.0
+_COMMITTED_ATTEMPTS = 3
+_NAP_S = 0.005
+
+
+class ConsumerLoop:
+    """Owns the consumer and the producer of send-backs.
+
+    Args:
+        pause_after_ms: 0 where the loop's own thread calls the listener, since then nothing drains while it waits.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        settings: ConsumerSettings,
+        clients: Clients,
+        send_back: SendBack,
+        service: ConsumeService,
+        *,
+        pause_after_ms: int = PAUSE_AFTER_MS,
+    ) -> None:
+        self._settings = settings
+        self._clock = clients.clock
+        self._send_back = send_back
+        self._service = service
+        self._pause_after_ms = pause_after_ms
+        self._queues: dict[Place, ProcessQueue] = {}
+        self._left_at: dict[Place, int] = {}
+        """Broadcasting without a memory in Kafka: where to continue with partitions that come back."""
+        options, self._commits = consumer_options(config, settings)
+        self._is_incremental = options.get("group.protocol") == "consumer" or str(
+            options.get("partition.assignment.strategy", "")
+        ).startswith("cooperative")
+        self._grace_s = REVOKE_GRACE_S
+        self._committed_ms = self._clock.monotonic_ms()
+        self._consumer: Any = clients.consumer({**options, "on_commit": self._on_commit})
+        self._consumer.subscribe(
+            settings.subscription, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether listeners have, or are about to have, something to answer."""
+        return any(queue.in_flight for queue in self._queues.values())
+
+    def turn(self, timeout_s: float) -> int:
+        """Once around; waits that long for a record. How many were read.
+
+        Raises:
+            KafkaException: the consumer is of no more use, or has nowhere to begin.
+        """
+        count = self._read(timeout_s)
+        self._service.turn()
+        self._send_back.serve()
+        self._throttle()
+        if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_EVERY_MS:
+            self.commit()
+        return count
+
+    def close(self, grace_s: float) -> None:
+        """End in order.
+
+        1. Nothing new is begun, nothing more is read.
+        2. What the listener is in the middle of may end. Polling goes on meanwhile: a consumer that is being closed
+           sends no heartbeats, and would be expelled before it can commit.
+        3. Leaving the group gives the partitions back, which commits what is done.
+        """
+        queues = list(self._queues.values())
+        try:
+            for queue in queues:
+                queue.is_dropped = True
+            self._consumer.pause([TopicPartition(*queue.place) for queue in queues])
+            self._service.turn()
+            deadline = Deadline(self._clock, grace_s)
+            while self._service.is_active(queues) and deadline.left_s > 0:
+                self._consumer.poll(0.01)  # records of partitions that come only now are somebody else's to read
+                self._send_back.serve()
+                self._service.turn()
+        finally:
+            self._grace_s = 0.0
+            self._consumer.close()
+            self._send_back.close()
+
+    def commit(self, *, is_final: bool = False, queues: Collection[ProcessQueue] | None = None) -> None:
+        """What is done, of all partitions or of some. Not final: what fails is committed the next time."""
+        self._committed_ms = self._clock.monotonic_ms()
+        if not self._commits:
+            return
+        offsets = []
+        for queue in self._queues.values() if queues is None else queues:
+            offset = queue.committable if is_final else queue.take_uncommitted()
+            if offset is not None:
+                offsets.append(TopicPartition(*queue.place, offset))
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=not is_final)
+        except KafkaException as exception:
+            self._on_commit(exception.args[0], offsets)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, timeout_s: float) -> int:
+        if any(queue.full_since_ms is not None and not queue.is_paused for queue in self._queues.values()):
+            time.sleep(min(_NAP_S, timeout_s))
+            return 0
+        fresh: dict[ProcessQueue, list[ConsumedMessage]] = {}
+        count = 0
+        wait_s = min(timeout_s, max(0.0, (self._service.next_timer_ms - self._clock.monotonic_ms()) / 1000))
+        while count < READ_MAX:
+            # One by one: a rebalance between two of them must not mix records of two assignments.
+            message: Message | None = self._consumer.poll(wait_s)
+            wait_s = 0.0
+            if message is None:
+                break
+            if message.error() is not None:
+                self._judge(message)
+                continue
+            count += 1
+            queue = self._queue_of(message)
+            if queue is not None:
+                fresh.setdefault(queue, []).append(as_consumed(message, self._settings.retry_topic))
+                if queue.in_flight >= self._settings.max_in_flight:
+                    break
+        for queue, messages in fresh.items():
+            self._service.accept(queue, messages)
+        return count
+
+    def _queue_of(self, message: Message) -> ProcessQueue | None:
+        """The partition's queue, with the record noted; None: the partition has gone."""
+        place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+        queue = self._queues.get(place)
+        if queue is not None and queue.is_behind(offset):
+            _log.warning("%s-%d goes on at offset %d, which is behind: its log was cut or made anew", *place, offset)
+            queue.is_dropped = True
+            self._service.abandon([queue])
+            queue = self._queues[place] = ProcessQueue(place)
+        if queue is not None:
+            queue.read(offset)
+        return queue
+
+    def _judge(self, message: Message) -> None:
+        """An event or an error in place of a record."""
+        error = message.error()
+        assert error is not None
+        if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise KafkaException(error)
+        if error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and message.topic() == self._settings.retry_topic:
+            _log.debug("%s does not exist yet; the sidecar makes it with the first retry", message.topic())
+            return
+        _log.warning("%s", error.str())
+
+    def _throttle(self) -> None:
+        now_ms, most = self._clock.monotonic_ms(), self._settings.max_in_flight
+        for queue in self._queues.values():
+            if queue.in_flight <= most // 2 or (queue.in_flight < most and not queue.is_paused):
+                queue.full_since_ms = None
+                if queue.is_paused:
+                    queue.is_paused = False
+                    self._consumer.resume([TopicPartition(*queue.place)])
+            elif queue.full_since_ms is None:
+                queue.full_since_ms = now_ms
+            if (
+                queue.full_since_ms is not None
+                and not queue.is_paused
+                and now_ms - queue.full_since_ms >= self._pause_after_ms
+            ):
+                queue.is_paused = True
+                self._consumer.pause([TopicPartition(*queue.place)])
+
+    # --- the group ----------------------------------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            place = partition.topic, partition.partition
+            self._queues[place] = ProcessQueue(place)
+            if place in self._left_at:
+                partition.offset = self._left_at.pop(place)
+        self._begin_retries_at_the_beginning(consumer, partitions)
+        if self._is_incremental:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+
+    def _begin_retries_at_the_beginning(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
+        """Whatever ``auto.offset.reset`` says for other topics: the group's first retry came before it knew the topic.
+
+        RocketMQ does the same (``RebalancePushImpl.computePullFromWhere``).
+        """
+        retries = [partition for partition in partitions if partition.topic == self._settings.retry_topic]
+        if not retries or self._settings.model is not MessageModel.CLUSTERING:
+            return
+        for attempt in range(1, _COMMITTED_ATTEMPTS + 1):
+            try:
+                committed = consumer.committed(retries, timeout=_COMMITTED_WITHIN_S)
+                break
+            except KafkaException:
+                if attempt == _COMMITTED_ATTEMPTS:
+                    raise
+        for partition, found in zip(retries, committed, strict=True):
+            if found.offset < 0:
+                partition.offset = OFFSET_BEGINNING
+
+    def _on_revoke(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
+        """The order is the protocol.
+
+        1. Nothing new of these partitions is begun.
+        2. What the listener is in the middle of may end.
+        3. What is done is committed, while the partitions are still ours.
+        4. What has not ended counts for nothing.
+        """
+        queues = self._drop(partitions)
+        deadline = Deadline(self._clock, self._grace_s)
+        self._service.turn()
+        while self._service.is_active(queues) and deadline.left_s > 0:
+            self._send_back.serve(0.01)
+            self._service.turn()
+        self.commit(is_final=True, queues=queues)
+        self._service.abandon(queues)
+        self._remember(queues)
+
+    def _on_lost(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
+        """Somebody else has them already: there is nothing to commit."""
+        queues = self._drop(partitions)
+        self._service.abandon(queues)
+        self._remember(queues)
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> list[ProcessQueue]:
+        dropped = []
+        for partition in partitions:
+            queue = self._queues.pop((partition.topic, partition.partition), None)
+            if queue is not None:
+                queue.is_dropped = True
+                dropped.append(queue)
+        return dropped
+
+    def _remember(self, queues: Sequence[ProcessQueue]) -> None:
+        if not self._commits:
+            self._left_at |= {queue.place: at for queue in queues if (at := queue.committable) is not None}
+
+    def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        if error is None:
+            return
+        _log.warning("offsets were not committed: %s", error.str())
+        for partition in partitions:
+            queue = self._queues.get((partition.topic, partition.partition))
+            if queue is not None:
+                queue.commit_failed()
+
+
+def consumer_options(config: Mapping[str, Any], settings: ConsumerSettings) -> tuple[dict[str, Any], bool]:
+    """The consumer's librdkafka options, and whether offsets are committed."""
+    options = {
+        # A topic that comes into being, the retry topic above all, is read within the delay of a first retry.
+        "topic.metadata.refresh.interval.ms": 10_000,
+        # Little is fetched ahead, because a pause throws it away; and what there is room for is fetched soon.
+        "queued.min.messages": 1_000,
+        "fetch.queue.backoff.ms": 20,
+        **for_consumer(config),
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+    }
+    if options.get("group.protocol", "classic") == "classic":
+        options.setdefault("partition.assignment.strategy", "cooperative-sticky")
+    if settings.model is MessageModel.CLUSTERING:
+        return options, True
+    # Everybody gets every record: each consumer is a group of its own. Who has a lasting name has a lasting position.
+    instance = options.get("group.instance.id")
+    options["group.id"] = f"{settings.group}-broadcast-{instance or uuid.uuid4().hex}"
+    return options, instance is not None

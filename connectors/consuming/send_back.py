@@ -1,0 +1,113 @@
+"""Asking the sidecar for another attempt (RocketMQ's ``CONSUMER_SEND_MSG_BACK``).
+
+The record on the send-back topic is the failed one as the consumer saw it, with these headers in place of any it had:
+
+    CONSUMER_GROUP        who failed
+    RETRY_TOPIC           the first topic, the same for every attempt
+    ORIGIN_MESSAGE_ID     the first id, the same for every attempt
+    RECONSUME_TIME        how often it had failed before
+    MAX_RECONSUME_TIMES   after which it is a dead letter
+    DELAY                 the delay level, where one is wished; -1: a dead letter at once
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from connectors.client_options import for_producer
+from connectors.clients import Clients
+from connectors.consuming.message import ConsumedMessage, Headers
+from connectors.consuming.settings import ENDLESS, ConsumerSettings
+from connectors.contract import Header
+
+_log = logging.getLogger(__name__)
+
+DEAD_LETTER = -1
+"""The delay level that means no further attempt."""
+
+OnAnswer = Callable[[KafkaError | None], None]
+"""Told None once Kafka has the record, else why it is not known to have it."""
+
+_REPLACED = frozenset(
+    map(
+        str,
+        (
+            Header.CONSUMER_GROUP,
+            Header.RETRY_TOPIC,
+            Header.ORIGIN_MESSAGE_ID,
+            Header.RECONSUME_TIME,
+            Header.MAX_RECONSUME_TIMES,
+            Header.DELAY,
+        ),
+    )
+)
+
+
+def send_back_headers(message: ConsumedMessage, settings: ConsumerSettings, level: int | None) -> Headers:
+    """Replaced, never appended: there are as many after sixteen attempts as after one."""
+    origin = message.header(Header.ORIGIN_MESSAGE_ID) or message.message_id.encode()
+    headers: Headers = [header for header in message.headers if header[0] not in _REPLACED]
+    headers += [
+        (str(Header.CONSUMER_GROUP), settings.group.encode()),
+        (str(Header.RETRY_TOPIC), message.topic.encode()),
+        (str(Header.ORIGIN_MESSAGE_ID), origin),
+        (str(Header.RECONSUME_TIME), b"%d" % message.reconsume_times),
+    ]
+    if settings.max_reconsume_times != ENDLESS:
+        headers.append((str(Header.MAX_RECONSUME_TIMES), b"%d" % settings.max_reconsume_times))
+    if level:
+        headers.append((str(Header.DELAY), b"%d" % level))
+    return headers
+
+
+class SendBack:
+    """The producer of these records. Only the loop's thread touches it.
+
+    Args:
+        config: the consumer's librdkafka options, and the producer's own on top.
+    """
+
+    def __init__(self, clients: Clients, config: Mapping[str, Any], settings: ConsumerSettings) -> None:
+        self._clients = clients
+        self._config = {
+            # Whether the local retry has to help is known soon.
+            "message.timeout.ms": 10_000,
+            "linger.ms": 5,
+            # How large a record may be is the topic's business.
+            "message.max.bytes": 16_000_000,
+            "allow.auto.create.topics": False,
+            **for_producer(config),
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
+        self._settings = settings
+        self._producer: Any = clients.producer(self._config)
+
+    def send(self, message: ConsumedMessage, level: int | None, on_answer: OnAnswer) -> None:
+        """The answer comes at once where the client refuses the record, else from within `serve`."""
+
+        def on_delivery(error: KafkaError | None, _delivered: Message) -> None:
+            on_answer(error)
+
+        headers = send_back_headers(message, self._settings, level)
+        topic = self._settings.names.send_back
+        try:
+            self._producer.produce(topic, message.value, message.key, on_delivery=on_delivery, headers=headers)
+        except BufferError:
+            on_answer(KafkaError(KafkaError._QUEUE_FULL))
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.fatal():
+                _log.error("the producer of send-backs is of no more use (%s); making another", error.str())
+                self._producer = self._clients.producer(self._config)
+            on_answer(error)
+
+    def serve(self, timeout_s: float = 0.0) -> None:
+        """Tell of the answers that have come."""
+        self._producer.poll(timeout_s)
+
+    def close(self) -> None:
+        """What has not been acknowledged is not committed either, and is read again."""
+        self._producer.flush(0)

@@ -1,0 +1,157 @@
+"""What both ways of consuming share: which batches the listener has, and what it has answered.
+
+A batch is *active* from the moment a worker takes it until its outcome is settled: its offsets done, or its messages
+sent back and that acknowledged, or waiting for another attempt. Workers begin and end batches; all else is the loop's.
+"""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from confluent_kafka import KafkaError
+
+from connectors.clock import Clock
+from connectors.consuming.listener import Answer, Listener
+from connectors.consuming.message import ConsumedMessage, MessageModel
+from connectors.consuming.process_queue import ProcessQueue
+from connectors.consuming.send_back import SendBack
+from connectors.consuming.settings import ConsumerSettings
+from connectors.consuming.workers import Batch, Workers
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumeService(ABC):
+    """Between the loop, which brings records, and the workers, who call the listener."""
+
+    def __init__(
+        self, settings: ConsumerSettings, listener: Listener, workers: Workers, send_back: SendBack, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._workers = workers
+        self._send_back = send_back
+        self._clock = clock
+        self.lock = threading.Lock()
+        """Over what workers and the loop share."""
+        self._active: dict[Batch, ProcessQueue] = {}
+        self._running: set[Batch] = set()
+        """Of the active ones, those that the listener has."""
+        self._answered: deque[tuple[Batch, ProcessQueue, Answer]] = deque()
+
+    # --- the loop's side ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def accept(self, queue: ProcessQueue, messages: Sequence[ConsumedMessage]) -> None:
+        """Records that have been read, in order."""
+
+    def turn(self) -> None:
+        """Settle what has been answered, end what takes too long, and begin again what has waited long enough."""
+        while self._answered:
+            batch, queue, answer = self._answered.popleft()
+            if not batch.is_abandoned:
+                self._settle(batch, queue, answer)
+        self._expire()
+        self._resume()
+
+    @property
+    @abstractmethod
+    def next_timer_ms(self) -> float:
+        """Monotonic time at which something has waited long enough; infinite where nothing waits."""
+
+    def is_active(self, queues: Collection[ProcessQueue]) -> bool:
+        """Whether the outcome of a batch of these partitions is still open."""
+        with self.lock:
+            return any(queue in queues for queue in self._active.values())
+
+    def abandon(self, queues: Collection[ProcessQueue]) -> None:
+        """These partitions are gone: what the listener is in the middle of counts for nothing."""
+        with self.lock:
+            for batch in [batch for batch, queue in self._active.items() if queue in queues]:
+                batch.is_abandoned = True
+                self._forget(batch)
+
+    # --- the workers' side --------------------------------------------------------------------------------------------
+
+    def begin(self, queue: ProcessQueue, batch: Batch) -> bool:
+        """Whether the listener may have the batch."""
+        with self.lock:
+            if queue.is_dropped:
+                return False
+            batch.started_ms = self._clock.monotonic_ms()
+            self._active[batch] = queue
+            self._running.add(batch)
+            return True
+
+    def end(self, queue: ProcessQueue, batch: Batch, answer: object, error: BaseException | None) -> Answer:
+        """Take the listener's answer. One that comes too late is only logged."""
+        result = self._listener.result(answer, error, batch.messages)
+        with self.lock:
+            if not batch.is_abandoned:
+                self._running.discard(batch)
+                self._answered.append((batch, queue, result))
+                return result
+        _log.warning("the listener ended with %s after its time: %s", result, _named(batch.messages))
+        return result
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _settle(self, batch: Batch, queue: ProcessQueue, answer: Answer) -> None:
+        """Act on the listener's answer."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """Begin what has waited long enough."""
+
+    @abstractmethod
+    def _timed_out(self, batch: Batch, queue: ProcessQueue) -> None:
+        """The listener has had a batch for longer than ``consume_timeout``."""
+
+    def _expire(self) -> None:
+        latest_ms = self._clock.monotonic_ms() - self._settings.consume_timeout_ms
+        with self.lock:
+            overdue = [(batch, self._active[batch]) for batch in self._running if batch.started_ms <= latest_ms]
+        for batch, queue in overdue:
+            self._timed_out(batch, queue)
+
+    def _begin_send_back(self, batch: Batch, queue: ProcessQueue, message: ConsumedMessage, level: int | None) -> None:
+        """Send one message of a batch back; `_sent_back` is told."""
+        batch.unanswered += 1
+
+        def on_answer(error: KafkaError | None) -> None:
+            batch.unanswered -= 1
+            if error is None:
+                queue.done([message.offset])
+            else:
+                _log.error("not sent back: %s: %s; it is tried again in place", message, error.str())
+            self._sent_back(batch, queue, message, is_acknowledged=error is None)
+
+        self._send_back.send(message, level, on_answer)
+
+    @abstractmethod
+    def _sent_back(self, batch: Batch, queue: ProcessQueue, message: ConsumedMessage, *, is_acknowledged: bool) -> None:
+        """Kafka has answered for one message."""
+
+    def _drop_if_broadcast(self, queue: ProcessQueue, messages: Sequence[ConsumedMessage]) -> bool:
+        """A failed broadcast record has nowhere to come back from."""
+        if self._settings.model is not MessageModel.BROADCASTING:
+            return False
+        for message in messages:
+            _log.warning("broadcast consumption failed; dropped: %s", message)
+        queue.done(message.offset for message in messages)
+        return True
+
+    def _finished(self, batch: Batch) -> None:
+        with self.lock:
+            self._forget(batch)
+
+    def _forget(self, batch: Batch) -> None:
+        self._active.pop(batch, None)
+        self._running.discard(batch)
+
+
+def _named(messages: Sequence[ConsumedMessage]) -> str:
+    return ", ".join(map(str, messages))

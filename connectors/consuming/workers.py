@@ -1,0 +1,166 @@
+"""Who calls the listener: threads, an event loop, or whoever calls `RetryingConsumer.poll`.
+
+What they work on is a lane: a source of batches that the listener has to be called with one after the other. Lanes run
+beside each other, `concurrency` at a time.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from connectors.consuming.listener import Listener
+from connectors.consuming.message import ConsumeContext, ConsumedMessage
+
+_log = logging.getLogger(__name__)
+
+
+class Batch:
+    """Messages that the listener is given together."""
+
+    __slots__ = ("cancel", "context", "is_abandoned", "messages", "started_ms", "unanswered")
+
+    def __init__(self, messages: Sequence[ConsumedMessage]) -> None:
+        self.messages = messages
+        self.context = ConsumeContext()
+        self.started_ms = 0.0
+        self.is_abandoned = False
+        """Its outcome has been decided without the listener."""
+        self.cancel: Callable[[], object] | None = None
+        """Ends the listener's call, where that is possible."""
+        self.unanswered = 0
+        """Of its messages, how many are being sent back."""
+
+
+class Lane(Protocol):
+    """Called by one worker at a time."""
+
+    def next(self) -> Batch | None:
+        """The batch to call the listener with; None: no more for now."""
+
+    def finish(self, batch: Batch, answer: object, error: BaseException | None) -> bool:
+        """The listener's answer; whether the lane goes on at once."""
+
+
+class Workers(Protocol):
+    """Runs lanes."""
+
+    def submit(self, lane: Lane) -> None: ...
+
+    def close(self) -> None:
+        """Nothing new is begun. What a listener is in the middle of is left to itself."""
+
+
+class InlineWorkers:
+    """The caller's thread, at once."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def submit(self, lane: Lane) -> None:
+        _work(self._listener, lane)
+
+    def close(self) -> None:
+        pass
+
+
+class ThreadWorkers:
+    """Daemon threads: a listener that never returns must not keep the process from ending."""
+
+    def __init__(self, listener: Listener, concurrency: int) -> None:
+        self._listener = listener
+        self._lanes: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"listener-{number}", daemon=True) for number in range(concurrency)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, lane: Lane) -> None:
+        self._lanes.put(lane)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._lanes.put(None)
+
+    def _work(self) -> None:
+        while (lane := self._lanes.get()) is not None:
+            try:
+                _work(self._listener, lane)
+            except BaseException:  # noqa: BLE001
+                # SystemExit, most likely. Its batch counts as failed; the others shall not lose their worker.
+                _log.exception("the listener %s raised what only a process should", self._listener.name)
+
+
+class AsyncWorkers:
+    """Coroutines in an event loop that runs in another thread than the one that submits."""
+
+    def __init__(self, listener: Listener, concurrency: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+        self._room = asyncio.Semaphore(concurrency)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, lane: Lane) -> None:
+        self._loop.call_soon_threadsafe(self._start, lane)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _start(self, lane: Lane) -> None:
+        task = self._loop.create_task(self._work(lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _work(self, lane: Lane) -> None:
+        async with self._room:
+            while (batch := lane.next()) is not None:
+                answer, error = await self._call(batch)
+                if not lane.finish(batch, answer, error):
+                    return
+
+    async def _call(self, batch: Batch) -> tuple[object, BaseException | None]:
+        """In a task of its own, so that a time-out ends the call and not the worker."""
+        call = self._loop.create_task(_awaited(self._listener, batch))
+        batch.cancel = lambda: self._loop.call_soon_threadsafe(call.cancel)
+        try:
+            return await call, None
+        except asyncio.CancelledError as cancelled:
+            worker = asyncio.current_task()
+            if worker is not None and worker.cancelling():
+                raise
+            return None, cancelled
+        except Exception as error:  # noqa: BLE001
+            return None, error
+
+
+def _work(listener: Listener, lane: Lane) -> None:
+    while (batch := lane.next()) is not None:
+        answer: object = None
+        error: Exception | None = None
+        try:
+            answer = _called(listener, batch)
+        except Exception as exception:  # noqa: BLE001
+            error = exception
+        except BaseException as exception:
+            lane.finish(batch, None, exception)
+            raise
+        if not lane.finish(batch, answer, error):
+            return
+
+
+def _called(listener: Listener, batch: Batch) -> object:
+    if listener.is_coroutine:
+        return asyncio.run(_awaited(listener, batch))
+    return listener.call(batch.messages, batch.context)
+
+
+async def _awaited(listener: Listener, batch: Batch) -> object:
+    answer = listener.call(batch.messages, batch.context)
+    return await answer if isinstance(answer, Awaitable) else answer

@@ -1,0 +1,311 @@
+"""Dead letters: count them, look at them, and send them where they belong.
+
+    letters = DeadLetters({"bootstrap.servers": "localhost:9092"})
+    letters.summaries()                                           # how many, of which groups, and why
+    letters.browse("billing", Filter.parse(["reason=GIVEN_UP"]))
+    letters.redrive("billing")                                    # each to the topic that it came from
+
+**A letter is redriven once.** What has been redriven is noted in the same transactions (see `ledger`), so the same
+redrive run twice moves nothing twice, and one that was killed goes on where it stopped; letters that a filter left out,
+or that had no way out, are still there for the next. A message that fails again comes back as a new letter. `again`
+moves letters although they have been redriven, for when they went to the wrong place.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from connectors.contract import TopicKind, TopicNames
+from connectors.dead_letters.cluster import ClientFactory, Cluster, Place, Ranges
+from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError
+from connectors.dead_letters.ledger import Ledger
+from connectors.dead_letters.letter import HEADER_ERRORS, DeadLetter, Filter, FilterError, Reason
+from connectors.dead_letters.offsets import Offsets
+from connectors.dead_letters.plan import Move, Planner
+from connectors.dead_letters.redrive import BATCH, Pace, Redrive, Redriven
+
+__all__ = [
+    "DEFAULT_MAX_REDRIVES",
+    "ClientFactory",
+    "DeadLetter",
+    "DeadLetters",
+    "DeadLettersError",
+    "Filter",
+    "FilterError",
+    "Move",
+    "NoSuchGroupError",
+    "NotAnsweredError",
+    "OnProgress",
+    "Page",
+    "Reason",
+    "Redriven",
+    "Summary",
+]
+
+DEFAULT_MAX_REDRIVES = 3
+
+OnProgress = Callable[[int, int], object]
+"""Told how many offsets have been gone through, of how many."""
+
+_NO_OFFSETS = Offsets()
+_PARKED_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(30 * 86_400_000), "retention.bytes": "-1"}
+
+
+@dataclass
+class Summary:
+    """What a group's dead letters come to."""
+
+    group: str
+    topic: str
+    total: int = 0
+    redriven: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Of those that have not been redriven."""
+
+    @property
+    def waiting(self) -> int:
+        """Those that have not been redriven."""
+        return self.total - self.redriven
+
+    def add(self, letter: DeadLetter) -> None:
+        """Count one in."""
+        self.total += 1
+        if letter.is_redriven:
+            self.redriven += 1
+        else:
+            self.reasons[letter.reason] += 1
+
+
+class Page(NamedTuple):
+    """Dead letters, and where the next page begins."""
+
+    letters: list[DeadLetter]
+    next: tuple[int, int] | None
+    """Partition and offset for `browse`; None: that was the last page."""
+
+
+class DeadLetters:
+    """The dead letters of every group.
+
+    Args:
+        config: librdkafka's.
+        names: of the topics, for sidecars with a prefix or templates of their own.
+        factory: makes the clients; those of `connectors.testing` in tests.
+
+    Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
+    not answer, and NoSuchGroupError for a group that has no dead-letter topic.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], *, names: TopicNames | None = None, factory: ClientFactory | None = None
+    ) -> None:
+        self._names = names or TopicNames()
+        self._cluster = Cluster(config, factory)
+
+    def group_of(self, name: str) -> str:
+        """The group that is meant by its id or by the logical or physical name of its dead-letter topic."""
+        topic = self._names.physical(name)
+        if self._names.kind(topic) is TopicKind.DEAD_LETTER:
+            return self._names.group_of(topic) or name
+        return name
+
+    def groups(self) -> list[str]:
+        """Those that have a dead-letter topic."""
+        topics = [topic for topic in self._cluster.topics() if self._names.kind(topic) is TopicKind.DEAD_LETTER]
+        return sorted(self._names.group_of(topic) or topic for topic in topics)
+
+    def summaries(self, on_progress: OnProgress | None = None) -> list[Summary]:
+        """Of every group, by name. All letters are read for it."""
+        return list(self._summarize(self.groups(), on_progress).values())
+
+    def summary(self, group: str, on_progress: OnProgress | None = None) -> Summary:
+        """Of one group."""
+        topic = self._topic(group)
+        return self._summarize([self.group_of(group)], on_progress)[topic]
+
+    def browse(
+        self,
+        group: str,
+        chosen: Filter | None = None,
+        *,
+        limit: int = 20,
+        after: tuple[int, int] | None = None,
+        with_redriven: bool = False,
+    ) -> Page:
+        """Dead letters, the oldest of each partition first, a partition after the other.
+
+        Args:
+            after: where the page begins, as the one before told.
+            with_redriven: also those that have been redriven.
+        """
+        topic = self._topic(group)
+        redriven = self._ledger([topic]).read()
+        letters: list[DeadLetter] = []
+        for place, (begin, end) in sorted(self._cluster.ends([topic]).items()):
+            partition = place[1]
+            if after is not None and partition <= after[0]:
+                begin = end if partition < after[0] else max(begin, after[1])
+            with self._cluster.scan({place: (begin, end)}, lambda: BATCH) as batches:
+                for message in chain.from_iterable(batches):
+                    letter = _letter(message, redriven)
+                    if letter.is_redriven and not with_redriven:
+                        continue
+                    if chosen is not None and not chosen.matches(letter.timestamp_ms, letter.key, letter.headers):
+                        continue
+                    if len(letters) == limit:
+                        return Page(letters, (partition, letter.offset))
+                    letters.append(letter)
+        return Page(letters, None)
+
+    def redrive(
+        self,
+        group: str,
+        chosen: Filter | None = None,
+        *,
+        to: str | None = None,
+        rate: int | None = None,
+        max_redrives: int = DEFAULT_MAX_REDRIVES,
+        again: bool = False,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> Redriven:
+        """Send dead letters where they belong: a consumer's to the topic that it first came from, a rejected one to its
+        ``REAL_TOPIC``.
+
+        Args:
+            chosen: which; all of them by default.
+            to: another destination. A consumer's message sent to ``RETRY-<group>`` is seen by that group alone; with a
+                schedule topic the sidecar deals with it anew.
+            rate: messages a second, at most.
+            max_redrives: a message that has been redriven so often is parked: it becomes a dead letter of the group
+                ``<group>.parked``.
+            again: also those that have been redriven.
+            dry_run: move nothing; tell what would be done.
+
+        Raises:
+            DeadLettersError: there is no such destination; or another redrive of this group has begun meanwhile.
+        """
+        topic = self._topic(group)
+        parked = self._parked(self.group_of(group))
+        planner = Planner(
+            self._names,
+            topic,
+            to=self._checked(to, topic),
+            parked=parked,
+            max_redrives=max_redrives,
+            count_partitions=self._cluster.count_partitions,
+        )
+        ledger = self._ledger([topic])
+        failures: list[KafkaError] = []
+        producers = [] if dry_run else self._producers(topic, ledger, failures)
+        pace = Pace(rate, wait, time.monotonic)
+        with self._cluster.executor() as executor:
+            redrive = Redrive(
+                planner,
+                chosen or Filter(),
+                topic,
+                {} if again else ledger.read(),
+                ledger,
+                producers,
+                failures,
+                lambda: self._cluster.create(parked or "", _PARKED_CONFIGS),
+                executor,
+                pace,
+            )
+            ends = self._cluster.ends([topic])
+            progress = _Progress(on_progress, ends)
+            with self._cluster.scan(ends, lambda: pace.batch) as batches:
+                for messages in batches:
+                    redrive.run(messages)
+                    progress.add(len(messages))
+            redrive.settle()
+            progress.end()
+        return redrive.report
+
+    def _producers(self, topic: str, ledger: Ledger, failures: list[KafkaError]) -> list[Producer]:
+        """Two that take turns; from here on nobody else adds to what the ledger tells of this topic."""
+
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        ledger.create()
+        return [self._cluster.producer(f"timewheel-redrive-{topic}-{turn}", on_delivery) for turn in (0, 1)]
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def _topic(self, group: str) -> str:
+        topic = self._names.dead_letter(self.group_of(group))
+        if self._cluster.count_partitions(topic) == 0:
+            raise NoSuchGroupError(f"group '{group}' has no dead letters: there is no topic '{topic}'")
+        return topic
+
+    def _parked(self, group: str) -> str | None:
+        """The topic for what has been redriven too often; what is parked already stays."""
+        if self._names.is_parked_group(group):
+            return None
+        return self._names.dead_letter(self._names.parked_group(group))
+
+    def _ledger(self, topics: Sequence[str]) -> Ledger:
+        return Ledger(self._cluster, self._names.redriven, topics)
+
+    def _checked(self, to: str | None, topic: str) -> str | None:
+        if to is None:
+            return None
+        destination = self._names.physical(to)
+        if destination == topic:
+            raise DeadLettersError(f"'{destination}' is where these dead letters are already")
+        if self._cluster.count_partitions(destination) == 0:
+            raise DeadLettersError(f"there is no topic '{destination}'; create it first")
+        return destination
+
+    def _summarize(self, groups: Sequence[str], on_progress: OnProgress | None) -> dict[str, Summary]:
+        """By topic."""
+        summaries = {topic: Summary(group, topic) for group in groups for topic in [self._names.dead_letter(group)]}
+        redriven = self._ledger(list(summaries)).read()
+        ends = self._cluster.ends(list(summaries))
+        progress = _Progress(on_progress, ends)
+        with self._cluster.scan(ends, lambda: BATCH) as batches:
+            for messages in batches:
+                for message in messages:
+                    summaries[message.topic() or ""].add(_letter(message, redriven))
+                progress.add(len(messages))
+        progress.end()
+        return summaries
+
+
+class _Progress:
+    """Counts offsets for whoever watches."""
+
+    def __init__(self, told: OnProgress | None, ends: Ranges) -> None:
+        self._told = told
+        self._total = sum(end - begin for begin, end in ends.values())
+        self._done = 0
+        self.add(0)
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._told is not None:
+            self._told(self._done, self._total)
+
+    def end(self) -> None:
+        """All is done: offsets that hold no record, too."""
+        self.add(self._total - self._done)
+
+
+def _letter(message: Message, redriven: Mapping[Place, Offsets]) -> DeadLetter:
+    try:
+        headers: Any = message.headers() or []
+    except HEADER_ERRORS:
+        headers = []
+    partition, offset = message.partition() or 0, message.offset() or 0
+    done = redriven.get((message.topic() or "", partition), _NO_OFFSETS)
+    return DeadLetter(
+        partition, offset, message.timestamp()[1], message.key(), message.value(), headers, offset in done
+    )

@@ -1,0 +1,217 @@
+"""What reading and redriving ask of Kafka."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+
+from connectors.dead_letters.errors import NotAnsweredError
+from connectors.kafka import common_config, consumer_config, transactional_config
+
+_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 1.0
+_PATIENCE_S = 60.0
+_TRANSACTION_TIMEOUT_MS = 10_000
+_NAME = "timewheel-dead-letters"
+_NO_SUCH_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+Ranges = dict[Place, tuple[int, int]]
+"""The first offset, and the one behind the last."""
+
+
+class ClientFactory(NamedTuple):
+    """What makes the clients: confluent-kafka's, or those of `connectors.testing`."""
+
+    consumer: Callable[[dict[str, Any]], Consumer] = Consumer
+    producer: Callable[[dict[str, Any]], Producer] = Producer
+    admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
+    executor: Callable[[], Executor] = partial(ThreadPoolExecutor, 1, "commit")
+    """Runs the blocking calls for which nothing else has to wait, one at a time."""
+
+
+class Cluster:
+    """Topics, logs and transactions.
+
+    Args:
+        config: librdkafka's.
+
+    Every method raises NotAnsweredError where Kafka does not answer.
+    """
+
+    def __init__(self, config: Mapping[str, Any], factory: ClientFactory | None = None) -> None:
+        options = {name: str(value) for name, value in config.items() if name != "bootstrap.servers"}
+        self._options = options
+        self._servers = str(config["bootstrap.servers"])
+        self._factory = factory or ClientFactory()
+        self.executor = self._factory.executor
+        self._admin = self._factory.admin(common_config(self._servers, options, _NAME))
+
+    def topics(self) -> dict[str, int]:
+        """Every topic, with the number of its partitions."""
+        with answered():
+            topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def count_partitions(self, topic: str) -> int:
+        """0 where there is no such topic; asking never makes a broker create it."""
+        description = self._describe([topic]).get(topic)
+        return 0 if description is None else len(description.partitions)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Of the topics that there are: one that is made anew has another."""
+        return {topic: str(description.topic_id) for topic, description in self._describe(topics).items()}
+
+    def _describe(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
+        described = {}
+        for topic, future in self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
+        ).items():
+            try:
+                described[topic] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_SUCH_TOPIC:
+                    raise NotAnsweredError(error.args[0].str()) from error
+        return described
+
+    def create(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Create a topic of one partition, unless it is there."""
+        if self.count_partitions(topic):
+            return
+        try:
+            self._admin.create_topics(
+                [NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(configs))],
+                operation_timeout=_TIMEOUT_S,
+            )[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise NotAnsweredError(f"'{topic}' cannot be created: {error.args[0].str()}") from error
+
+    def ends(self, topics: Sequence[str]) -> Ranges:
+        """The log of each partition of the topics that there are, up to what is committed by now."""
+        places = [
+            TopicPartition(topic, partition.id)
+            for topic, description in self._describe(topics).items()
+            for partition in description.partitions
+        ]
+        if not places:
+            return {}
+        with answered():
+            firsts, ends = (
+                self._admin.list_offsets(
+                    dict.fromkeys(places, spec),
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=_TIMEOUT_S,
+                )
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+            )
+            return {
+                (place.topic, place.partition): (firsts[place].result().offset, ends[place].result().offset)
+                for place in places
+            }
+
+    @contextmanager
+    def scan(self, ranges: Ranges, batch: Callable[[], int]) -> Iterator[Iterator[list[Message]]]:
+        """Committed records between offsets, a batch at a time, in offset order in each partition.
+
+        Args:
+            batch: the most records of the next batch.
+        """
+        left = {place: end for place, (begin, end) in ranges.items() if begin < end}
+        if not left:
+            yield iter(())
+            return
+        consumer = self._factory.consumer(
+            consumer_config(self._servers, self._options, group_id=_NAME, instance_id=None, session_timeout_ms=45_000)
+        )
+        try:
+            consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
+            yield _batches(consumer, left, batch)
+        except KafkaException as error:
+            raise NotAnsweredError(error.args[0].str()) from error
+        finally:
+            consumer.close()
+
+    def producer(self, transactional_id: str, on_delivery: Callable[[KafkaError | None, Message], None]) -> Producer:
+        """A transactional producer; whoever had this id before is fenced, and what it left open is aborted."""
+        config = transactional_config(
+            self._servers,
+            self._options,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        )
+        producer = self._factory.producer({**config, "on_delivery": on_delivery})
+        with answered():
+            until_answered(producer.init_transactions)
+        return producer
+
+
+def until_answered(call: Callable[[float], object]) -> None:
+    """Repeat a call until Kafka has answered it: a time-out is not an abort."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            call(_CALL_TIMEOUT_S)
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            is_over = time.monotonic() > deadline_s
+            if error.fatal() or error.txn_requires_abort() or is_over or not error.retriable():
+                raise
+        else:
+            return
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Raises NotAnsweredError for what Kafka, or its client, has against a call."""
+    try:
+        yield
+    except KafkaException as error:
+        raise NotAnsweredError(error.args[0].str()) from error
+
+
+def _consume(consumer: Consumer, most: int) -> list[Message]:
+    messages = consumer.consume(most, 0)
+    if messages:
+        return messages
+    first = consumer.poll(1.0)
+    return [] if first is None else [first, *consumer.consume(max(0, most - 1), 0)]
+
+
+def _batches(consumer: Consumer, left: dict[Place, int], batch: Callable[[], int]) -> Iterator[list[Message]]:
+    while left:
+        messages = _committed(_consume(consumer, batch()), left)
+        if messages:
+            yield messages
+
+
+def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]:
+    """Those of the records that are below their partition's end; partitions that have reached it are taken off."""
+    kept = []
+    for message in messages:
+        place = message.topic() or "", message.partition() or 0
+        offset, end = message.offset() or 0, left.get(place, 0)
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise NotAnsweredError(error.str())
+        if error is None and offset < end:
+            kept.append(message)
+        if error is not None or offset >= end - 1:
+            left.pop(place, None)
+    return kept

@@ -1,0 +1,13 @@
+"""What can go wrong with dead letters, in sentences for the operator."""
+
+
+class DeadLettersError(Exception):
+    """The dead letters cannot be read or redriven."""
+
+
+class NoSuchGroupError(DeadLettersError):
+    """The group has no dead-letter topic."""
+
+
+class NotAnsweredError(DeadLettersError):
+    """Kafka does not answer."""

@@ -1,0 +1,159 @@
+"""A dead letter: what it says of itself, and which ones a question is about.
+
+There are two kinds. A consumer's has failed too often, or its consumer has given it up: it came through the send-back
+topic and says where it is from (``RETRY_TOPIC``). A rejected one never got as far as its destination: the sidecar wrote
+it, with the reason (``ERROR_CODE``) and the coordinates of the record (``ERROR_TOPIC``, …).
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Header
+
+Headers = list[tuple[str, bytes | None]]
+
+HEADER_ERRORS = (UnicodeDecodeError, SystemError)
+"""What asking a message for its headers raises where a name is not UTF-8."""
+
+Told = Mapping[str, bytes | None]
+"""Headers by name; of one that comes twice the last."""
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_RECONSUME = str(Header.RECONSUME_TIME)
+_MAX = str(Header.MAX_RECONSUME_TIMES)
+_CODE, _TOPIC = str(Header.ERROR_CODE), str(Header.ERROR_TOPIC)
+_PARTITION, _OFFSET = str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
+
+
+class Reason(StrEnum):
+    """Why a message is dead; for a rejected one, in place of these, its ``ERROR_CODE``."""
+
+    RETRIES_EXHAUSTED = "RETRIES_EXHAUSTED"
+    """It has failed once more than it may be retried."""
+    GIVEN_UP = "GIVEN_UP"
+    """Its consumer wanted no further attempt."""
+    UNKNOWN = "UNKNOWN"
+    """It was not the sidecar that wrote it."""
+
+
+class DeadLetter(NamedTuple):
+    """A record of a dead-letter topic."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """When it was buried."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    is_redriven: bool
+    """Whether it has been sent to a destination again, or parked."""
+
+    @property
+    def id(self) -> str:
+        """``UNIQ_KEY``, or what would have become of it; empty where there is none."""
+        return (id_of(dict(self.headers)) or b"").decode(errors="backslashreplace")
+
+    @property
+    def reason(self) -> str:
+        return reason_of(dict(self.headers))
+
+
+def is_rejected(told: Told) -> bool:
+    """Whether the sidecar rejected it; headers with such names may also be an application's own."""
+    return bool(told.get(_CODE) and told.get(_TOPIC) and told.get(_OFFSET))
+
+
+def reason_of(told: Told) -> str:
+    """A `Reason`, or an ``ERROR_CODE``."""
+    if is_rejected(told):
+        return (told.get(_CODE) or b"").decode(errors="backslashreplace")
+    failures, most = told.get(_RECONSUME), told.get(_MAX)
+    if failures is None or not failures.isdigit():
+        return Reason.UNKNOWN
+    allowed = int(most) if most is not None and most.isdigit() else DEFAULT_MAX_RECONSUME_TIMES
+    return Reason.RETRIES_EXHAUSTED if int(failures) > allowed else Reason.GIVEN_UP
+
+
+def id_of(told: Told) -> bytes | None:
+    """The message's id: its own, or the one that it was to get on its schedule topic."""
+    if uniq_key := told.get(_UNIQ_KEY):
+        return uniq_key
+    if not is_rejected(told):
+        return None
+    return b"-".join(told.get(name) or b"" for name in (_TOPIC, _PARTITION, _OFFSET))
+
+
+class FilterError(ValueError):
+    """The filter cannot be read."""
+
+
+class Filter(NamedTuple):
+    """Which dead letters are meant: those that meet every condition.
+
+    >>> Filter.parse(["reason=GIVEN_UP", "header.TAGS=vip"])
+    Filter(reason='GIVEN_UP', key=None, id=None, from_ms=None, to_ms=None, headers=(('TAGS', b'vip'),))
+    """
+
+    reason: str | None = None
+    key: bytes | None = None
+    id: bytes | None = None
+    from_ms: int | None = None
+    """Buried at this time or later."""
+    to_ms: int | None = None
+    """Buried before this time."""
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def parse(cls, conditions: Iterable[str]) -> "Filter":
+        """Read ``reason=``, ``key=``, ``id=``, ``from=`` and ``to=`` (ISO 8601 with a zone), ``header.NAME=``.
+
+        Raises:
+            FilterError: names the condition, and what to write.
+        """
+        chosen = cls()
+        for condition in conditions:
+            name, separator, value = condition.partition("=")
+            if not separator:
+                raise FilterError(f"'{condition}' is not NAME=VALUE, such as reason=GIVEN_UP")
+            match name:
+                case "reason":
+                    chosen = chosen._replace(reason=value.upper())
+                case "key":
+                    chosen = chosen._replace(key=value.encode())
+                case "id":
+                    chosen = chosen._replace(id=value.encode())
+                case "from":
+                    chosen = chosen._replace(from_ms=_time_ms(condition, value))
+                case "to":
+                    chosen = chosen._replace(to_ms=_time_ms(condition, value))
+                case _ if name.startswith("header.") and len(name) > len("header."):
+                    header = name.removeprefix("header."), value.encode()
+                    chosen = chosen._replace(headers=(*chosen.headers, header))
+                case _:
+                    raise FilterError(f"'{condition}': there are reason=, key=, id=, from=, to= and header.NAME=")
+        return chosen
+
+    def matches(self, timestamp_ms: int, key: bytes | None, headers: Headers) -> bool:
+        """Whether a dead letter is meant."""
+        told = dict(headers)
+        return (
+            (self.from_ms is None or timestamp_ms >= self.from_ms)
+            and (self.to_ms is None or timestamp_ms < self.to_ms)
+            and (self.key is None or key == self.key)
+            and all(header in headers for header in self.headers)
+            and (self.id is None or id_of(told) == self.id)
+            and (self.reason is None or reason_of(told) == self.reason)
+        )
+
+
+def _time_ms(condition: str, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise FilterError(f"'{condition}': that is no time, such as 2030-01-31T12:00:00+01:00") from None
+    if moment.tzinfo is None:
+        raise FilterError(f"'{condition}': that time has no zone; write one, such as +01:00 or Z")
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,174 @@
+"""What becomes of a dead letter that is redriven: where it goes and what it carries, or why it stays.
+
+    kind        to           headers
+    consumer's  RETRY_TOPIC  as they are, less RECONSUME_TIME: its retries begin anew
+    rejected    REAL_TOPIC   as if it had been delivered: less ERROR_* and the instructions, with a UNIQ_KEY
+    any         --to T       the same
+    any         --to a schedule topic, or a record rejected on the send-back topic:
+                             instructions stay, for the sidecar reads them again
+
+All of them carry ``REDRIVE_COUNT``, one more than before; a message that is redriven too often is parked instead.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from connectors.contract import (
+    CONTROL_HEADERS,
+    ERROR_HEADERS,
+    GENERATED_HEADERS,
+    Header,
+    TopicKind,
+    TopicNames,
+    is_legal_topic_name,
+)
+from connectors.dead_letters.letter import Headers, Told, id_of, is_rejected
+
+BY_KEY = -1
+"""The partition of a record whose key decides."""
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_REAL_QID = str(Header.REAL_QID)
+_RETRY_TOPIC = str(Header.RETRY_TOPIC)
+_ERROR_CODE = str(Header.ERROR_CODE)
+_ERROR_TOPIC = str(Header.ERROR_TOPIC)
+_OMITTED = str(Header.ERROR_OMITTED)
+_RECONSUME = str(Header.RECONSUME_TIME)
+_COUNT = str(Header.REDRIVE_COUNT)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_FIRST = (_COUNT, b"1")
+_SCHEDULES = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
+_CANCELS = frozenset({str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)})
+
+# What does not go along; of a rejected message that is more.
+_SPENT = GENERATED_HEADERS | {_RECONSUME, _COUNT}
+_SPENT_IF_REJECTED = (GENERATED_HEADERS | ERROR_HEADERS) | {_COUNT}
+_SPENT_ON_DELIVERY = _SPENT | CONTROL_HEADERS
+_SPENT_ON_DELIVERY_IF_REJECTED = _SPENT_IF_REJECTED | CONTROL_HEADERS
+
+
+class Move(NamedTuple):
+    """A dead letter's way out."""
+
+    topic: str
+    partition: int
+    headers: Headers
+    is_parked: bool = False
+
+
+class Planner:
+    """Plans redrives of one dead-letter topic.
+
+    Args:
+        to: the destination of all of them; None: where each of them belongs.
+        parked: the topic for those that have been redriven ``max_redrives`` times; None: they stay where they are.
+        count_partitions: of a topic; 0 where there is none.
+    """
+
+    def __init__(
+        self,
+        names: TopicNames,
+        dead_letter_topic: str,
+        *,
+        to: str | None,
+        parked: str | None,
+        max_redrives: int,
+        count_partitions: Callable[[str], int],
+    ) -> None:
+        self._names = names
+        self._dead_letter_topic = dead_letter_topic
+        self._to = to
+        self._parked = parked
+        self._max_redrives = max_redrives
+        self._count_partitions = count_partitions
+        self._plain: dict[bytes | None, str] = {}
+        """Where failed messages go, by their RETRY_TOPIC, as far as that is no schedule topic."""
+        self._homes: dict[bytes | None, str | None] = {}
+        self._destinations: dict[str, _Destination | str] = {}
+
+    def plan(self, headers: Headers) -> Move | str:
+        """The way out, or, in words, why there is none."""
+        told = dict(headers)
+        if _COUNT not in told and _ERROR_CODE not in told and told.get(_UNIQ_KEY):  # nearly always
+            topic = self._plain.get(told.get(_RETRY_TOPIC))
+            if topic is not None:
+                carried = [header for header in headers if header[0] not in _SPENT_ON_DELIVERY]
+                carried.append(_FIRST)
+                return Move(topic, BY_KEY, carried)
+        return self._plan(headers, told)
+
+    def _plan(self, headers: Headers, told: Told) -> Move | str:
+        redrives = redrives_of(told)
+        if redrives >= self._max_redrives:
+            if self._parked is None:
+                return f"it has been redriven {redrives} times"
+            return Move(self._parked, BY_KEY, headers, is_parked=True)
+        was_rejected = is_rejected(told)
+        if was_rejected and _OMITTED in told:
+            return "its value was too large for the dead letters; read it at ERROR_TOPIC, ERROR_OFFSET"
+        topic = self._to or self._home(told, was_rejected=was_rejected)
+        if topic is None:
+            return "it does not say where it belongs; name a destination"
+        destination = self._destination(topic)
+        if isinstance(destination, str):
+            return destination
+        if destination.kind is TopicKind.WHEEL and not was_rejected:
+            return "it has no delivery time; name a level topic"
+        if destination.is_schedule:
+            dropped = _SPENT_IF_REJECTED if was_rejected else _SPENT
+        elif was_rejected and not _CANCELS.isdisjoint(told):
+            return "it is a cancel or a replacement, and no message"
+        else:
+            dropped = _SPENT_ON_DELIVERY_IF_REJECTED if was_rejected else _SPENT_ON_DELIVERY
+            if not was_rejected:
+                self._plain[told.get(_RETRY_TOPIC)] = topic
+        partition = BY_KEY
+        if was_rejected and self._to is None and _REAL_QID in told and not destination.is_schedule:
+            named = told[_REAL_QID] or b""
+            if not named.isdigit() or len(named) > 10 or int(named) >= destination.partitions:
+                return "its REAL_QID is no partition of its topic; name a destination, and the key decides"
+            partition = int(named)
+        carried = [header for header in headers if header[0] not in dropped]
+        if destination.kind is TopicKind.LEVEL and not was_rejected and (home := self._home(told, was_rejected=False)):
+            carried = [*(header for header in carried if header[0] != _REAL_TOPIC), (_REAL_TOPIC, home.encode())]
+        if not told.get(_UNIQ_KEY) and (uniq_key := id_of(told)):
+            carried.append((_UNIQ_KEY, uniq_key))
+        carried.append((_COUNT, b"%d" % (redrives + 1)))
+        return Move(topic, partition, carried)
+
+    def _home(self, told: Told, *, was_rejected: bool) -> str | None:
+        """The topic that it belongs to; a record rejected on the send-back topic belongs there."""
+        name = told.get(_REAL_TOPIC if was_rejected else _RETRY_TOPIC)
+        if not name and was_rejected and told.get(_ERROR_TOPIC) == self._names.send_back.encode():
+            return self._names.send_back
+        if name not in self._homes:
+            topic = self._names.physical((name or b"").decode(errors="replace"))
+            self._homes[name] = topic if is_legal_topic_name(topic) else None
+        return self._homes[name]
+
+    def _destination(self, topic: str) -> "_Destination | str":
+        """What a topic is, or why nothing goes there."""
+        if topic not in self._destinations:
+            self._destinations[topic] = self._look_at(topic)
+        return self._destinations[topic]
+
+    def _look_at(self, topic: str) -> "_Destination | str":
+        if topic == self._dead_letter_topic:
+            return "it belongs to the very dead letters it is among; name another destination"
+        partitions = self._count_partitions(topic)
+        if partitions == 0:
+            return f"there is no topic '{topic}'"
+        kind = self._names.kind(topic)
+        return _Destination(partitions, kind, kind in _SCHEDULES)
+
+
+class _Destination(NamedTuple):
+    partitions: int
+    kind: TopicKind
+    is_schedule: bool
+
+
+def redrives_of(told: Told) -> int:
+    """How often a message has been redriven."""
+    count = told.get(_COUNT)
+    return int(count) if count is not None and count.isdigit() else 0

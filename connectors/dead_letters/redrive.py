@@ -1,0 +1,288 @@
+"""Moving dead letters out, each once.
+
+A transaction holds the messages and the ledger's note of them, so that a redrive that is killed goes on, when it is run
+again, where it stopped. Only one redrive of a dead-letter topic can commit: a later one takes over its transactional
+ids before it reads the ledger, and the earlier one is told so. Letters that come while it runs are left for the next:
+what fails again at once would keep it busy for ever.
+
+A message that Kafka refuses fails the transaction that it is in. That is aborted and halved until the guilty one stands
+alone; it stays where it is, and is told of.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from connectors.dead_letters.cluster import Place, until_answered
+from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError
+from connectors.dead_letters.ledger import Ledger
+from connectors.dead_letters.letter import HEADER_ERRORS, Filter
+from connectors.dead_letters.offsets import Offsets, runs
+from connectors.dead_letters.plan import Move, Planner
+from connectors.kafka_errors import REFUSALS
+
+BATCH = 5_000
+"""Most letters in one transaction."""
+
+_CALL_TIMEOUT_S = 1.0
+_ATTEMPTS = 5
+_NO_OFFSETS = Offsets()
+_UNREADABLE = "a header's name is no UTF-8 text"
+
+
+@dataclass
+class Redriven:
+    """What a redrive has done, or with a dry run would do."""
+
+    moved: Counter[str] = field(default_factory=Counter)
+    """By destination."""
+    parked: int = 0
+    stayed: Counter[str] = field(default_factory=Counter)
+    """By the reason that there is no way out."""
+    done_before: int = 0
+    """Letters that an earlier redrive has moved."""
+    not_meant: int = 0
+    """Letters that the filter leaves out."""
+
+    @property
+    def seen(self) -> int:
+        return self.moved.total() + self.parked + self.stayed.total() + self.done_before + self.not_meant
+
+
+Item = tuple[Message, Move | None, bool]
+"""A letter that has been read, what becomes of it, and whether it has been redriven before."""
+
+
+class Pace:
+    """Keeps to so many messages a second."""
+
+    def __init__(self, rate: int | None, wait: Callable[[float], object], monotonic: Callable[[], float]) -> None:
+        self._rate = rate
+        self._wait = wait
+        self._monotonic = monotonic
+        self._began_s = monotonic()
+        self._sent = 0
+
+    @property
+    def batch(self) -> int:
+        """How many at a time, so that a second's share does not come all at once."""
+        return BATCH if self._rate is None else max(1, min(BATCH, self._rate // 10))
+
+    def sent(self, count: int) -> None:
+        """Wait until the next may go."""
+        if self._rate is None or count == 0:
+            return
+        self._sent += count
+        ahead_s = self._began_s + self._sent / self._rate - self._monotonic()
+        if ahead_s > 0:
+            self._wait(ahead_s)
+        elif ahead_s < -1:  # what was missed, by a filter or a broker that was away, is not made up for
+            self._began_s = self._monotonic() - self._sent / self._rate
+
+
+class InHand(NamedTuple):
+    """A transaction whose commit has begun."""
+
+    items: Sequence[Item]
+    producer: Producer
+    commit: Future[None]
+
+
+class Redrive:
+    """One redrive of one dead-letter topic.
+
+    Args:
+        topic: the dead-letter topic.
+        redriven: what the ledger tells.
+        producers: two transactional ones that take turns, because a transaction begun right after a commit of the same
+            producer waits for its markers; none for a dry run.
+        failures: where the producers' delivery callback puts what failed.
+        create_parked: makes the topic for what is parked, where it is missing.
+        executor: runs the commits.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        chosen: Filter,
+        topic: str,
+        redriven: Mapping[Place, Offsets],
+        ledger: Ledger,
+        producers: Sequence[Producer],
+        failures: list[KafkaError],
+        create_parked: Callable[[], object],
+        executor: Executor,
+        pace: Pace,
+    ) -> None:
+        self._plan = planner.plan
+        self._chosen = chosen
+        self._takes_all = chosen == Filter()
+        self._topic = topic
+        self._redriven = {partition: offsets for (_, partition), offsets in redriven.items()}
+        self._ledger = ledger
+        self._producers = producers
+        self._failures = failures
+        self._create_parked = create_parked
+        self._executor = executor
+        self._pace = pace
+        self._turn = 0
+        self._attempts = 0
+        self._in_hand: InHand | None = None
+        self.report = Redriven()
+
+    def run(self, messages: Sequence[Message]) -> None:
+        """Move a batch of letters; its commit goes on while the next batch is read."""
+        items = [self._item(message) for message in messages]
+        if not self._producers:
+            self._count(items)
+            return
+        if any(move is not None and move.is_parked for _, move, _ in items):
+            self._create_parked()
+        self.settle()
+        self._send(items)
+
+    def settle(self) -> None:
+        """Wait for the commit in hand, and try again what was aborted."""
+        in_hand, self._in_hand = self._in_hand, None
+        if in_hand is None:
+            return
+        try:
+            in_hand.commit.result()
+        except KafkaException as exception:
+            self._send_again(in_hand.items, in_hand.producer, exception.args[0])
+        else:
+            self._attempts = 0
+            self._count(in_hand.items)
+            self._pace.sent(_moves(in_hand.items))
+
+    def _item(self, message: Message) -> Item:
+        if self._redriven and (message.offset() or 0) in self._redriven.get(message.partition() or 0, _NO_OFFSETS):
+            self.report.done_before += 1
+            return message, None, True
+        try:
+            headers: Any = message.headers() or []
+        except HEADER_ERRORS:
+            self.report.stayed[_UNREADABLE] += 1
+            return message, None, False
+        if not self._takes_all and not self._chosen.matches(message.timestamp()[1], message.key(), headers):
+            self.report.not_meant += 1
+            return message, None, False
+        move = self._plan(headers)
+        if isinstance(move, str):
+            self.report.stayed[move] += 1
+            return message, None, False
+        return message, move, False
+
+    def _count(self, items: Sequence[Item]) -> None:
+        moves = [move for _, move, _ in items if move is not None]
+        self.report.moved.update([topic for topic, _, _, is_parked in moves if not is_parked])
+        self.report.parked += sum([is_parked for _, _, _, is_parked in moves])
+
+    # --- a transaction ------------------------------------------------------------------------------------------------
+
+    def _send(self, items: Sequence[Item]) -> None:
+        """Begin a transaction, and its commit."""
+        if _moves(items) == 0:
+            return
+        producer = self._producers[self._turn % len(self._producers)]
+        self._turn += 1
+        self._failures.clear()
+        try:
+            producer.begin_transaction()
+            self._produce(producer, items)
+        except KafkaException as exception:
+            self._send_again(items, producer, exception.args[0])
+        except BaseException:  # a Ctrl-C: readers of the destinations are not to wait for the time-out
+            with suppress(KafkaException):
+                producer.abort_transaction(_CALL_TIMEOUT_S)
+            raise
+        else:
+            commit = self._executor.submit(until_answered, producer.commit_transaction)
+            self._in_hand = InHand(items, producer, commit)
+
+    def _produce(self, producer: Producer, items: Sequence[Item]) -> None:
+        """The messages, and what is noted of them."""
+        produce = producer.produce
+        for message, move, _ in items:
+            if move is None:
+                continue
+            topic, partition, headers, _ = move
+            try:
+                produce(topic, message.value(), message.key(), partition, headers=headers)  # type: ignore[arg-type]
+            except BufferError:
+                _produce_patiently(producer, topic, message.value(), message.key(), partition, headers)
+        for key, value in self._notes(items):
+            _produce_patiently(producer, self._ledger.topic, value, key, 0, [])
+
+    def _send_again(self, items: Sequence[Item], producer: Producer, error: KafkaError) -> None:
+        """A transaction has failed: again, in halves where Kafka refuses one of its messages."""
+        refusals = self._abort(producer, error)
+        if refusals and _moves(items) == 1:
+            self.report.stayed[f"Kafka refuses it: {refusals[0].str()}"] += 1
+            return
+        if not refusals:
+            self._attempts += 1
+            if self._attempts > _ATTEMPTS:
+                raise NotAnsweredError(f"{error.str()}; run it again, and it goes on where it stopped")
+        middle = len(items) // 2 if refusals else len(items)
+        for part in (items[:middle], items[middle:]):
+            self._send(part)
+            self.settle()
+
+    def _notes(self, items: Sequence[Item]) -> list[tuple[bytes, bytes]]:
+        """The ledger's records of a transaction."""
+        by_partition: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        for message, move, is_done in items:
+            by_partition[message.partition() or 0].append((message.offset() or 0, move is not None or is_done))
+        now_ms = time.time_ns() // 1_000_000
+        entries = [
+            self._ledger.entry((self._topic, partition), ranges, now_ms)
+            for partition, offsets in by_partition.items()
+            if (ranges := runs(offsets))
+        ]
+        return [(entry.key, entry.encode()) for entry in entries]
+
+    def _abort(self, producer: Producer, error: KafkaError) -> list[KafkaError]:
+        """Make sure that nothing of the transaction becomes visible; what Kafka has against its messages.
+
+        Raises:
+            DeadLettersError: there is no telling, or no going on. The ledger knows what was committed.
+        """
+        if not error.fatal():
+            try:
+                until_answered(producer.abort_transaction)
+            except KafkaException as exception:
+                error = exception.args[0]
+            else:
+                producer.poll(0)  # the reports are complete only now
+                refusals = [failure for failure in self._failures if failure.code() in REFUSALS]
+                return [error] if error.code() in REFUSALS and not refusals else refusals
+        if error.fatal():
+            raise DeadLettersError(
+                f"this redrive cannot go on ({error.str()}): another of the same group has begun, or a broker was "
+                "restarted; run it again, and it goes on where it stopped"
+            )
+        raise NotAnsweredError(f"{error.str()}; run it again, and it goes on where it stopped")
+
+
+def _produce_patiently(
+    producer: Producer, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: Any
+) -> None:
+    """Produce one, when the client's queue has room for it."""
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, headers=headers)
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            return
+
+
+def _moves(items: Sequence[Item]) -> int:
+    return sum([move is not None for _, move, _ in items])

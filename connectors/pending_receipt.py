@@ -1,0 +1,90 @@
+"""A record on its way to a schedule topic, and the receipt it will have."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from connectors.receipt import Receipt
+
+if TYPE_CHECKING:
+    from connectors.producer import ScheduledProducer
+
+
+class Plan(NamedTuple):
+    """Where records go and when: what those of one destination and one delay have in common."""
+
+    schedule_topic: str
+    destination: str
+    headers: Sequence[tuple[str, bytes]]
+    """REAL_TOPIC, and the time where the schedule topic does not say it."""
+    due_ms: int
+    counts_from_timestamp: bool
+    """Whether ``due_ms`` counts from the record's own timestamp, not from the epoch."""
+    is_cancellable: bool = True
+
+
+OnReceipt = Callable[[Receipt | KafkaError], None]
+"""Told the receipt of a record once Kafka has it, or why Kafka has not taken it."""
+
+
+class PendingReceipt(msgspec.Struct, eq=False, gc=False):
+    """What `ScheduledProducer.begin_send` hands out: a receipt to come.
+
+    It is also the record's delivery callback: one object a record, made without Python code and unknown to the garbage
+    collector, is what a fast path can afford. (The one cycle it could be part of, through ``on_receipt``, ends with
+    Kafka's answer.)
+    """
+
+    _producer: "ScheduledProducer"
+    _plan: Plan
+    _uniq_key: bytes
+    _on_receipt: OnReceipt | None = None
+    error: KafkaError | None = None
+    message: Message | None = None
+    """As the delivery report tells it; None until Kafka has answered."""
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """The delivery report."""
+        self.error = error
+        self.message = message
+        on_receipt = self._on_receipt
+        if on_receipt is not None:
+            self._on_receipt = None
+            on_receipt(self.receipt() if error is None else error)
+
+    @property
+    def id(self) -> str:
+        """The message's, known before Kafka has answered."""
+        return self._uniq_key.decode(errors="backslashreplace")
+
+    @property
+    def is_answered(self) -> bool:
+        return self.message is not None
+
+    def result(self, timeout_s: float = 30.0) -> Receipt:
+        """The receipt; waits for Kafka's answer.
+
+        Raises:
+            KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
+        """
+        self._producer.serve_until_answered(self, timeout_s)
+        if self.error is not None:
+            raise KafkaException(self.error)
+        return self.receipt()
+
+    def receipt(self) -> Receipt:
+        message, plan = self.message, self._plan
+        assert message is not None, "Kafka has not answered yet"
+        since_ms = message.timestamp()[1] if plan.counts_from_timestamp else 0
+        return Receipt(
+            schedule_topic=message.topic() or "",
+            partition=message.partition() or 0,
+            offset=message.offset() or 0,
+            id=self.id,
+            topic=plan.destination,
+            deliver_ms=since_ms + plan.due_ms,
+            key=message.key() if plan.is_cancellable else None,
+            cancellable=plan.is_cancellable,
+        )

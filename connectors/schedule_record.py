@@ -1,0 +1,140 @@
+"""What scheduling writes: the headers of a record for the schedule topics, out of a call's arguments.
+
+argument             topic                    header              counts from
+deliver_at           …-wheel                  TIMER_DELIVER_MS    the epoch
+delay, delay_ms      …-wheel                  TIMER_DELAY_MS      the moment Kafka takes the record
+level                …-<level>                none                the moment Kafka takes the record
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from connectors.contract import CONTROL_HEADERS, Header
+from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
+from connectors.receipt import Receipt
+
+HeaderPairs = Iterable[tuple[str, bytes | str | None]]
+HeadersArgument = HeaderPairs | Mapping[str, bytes | str | None]
+"""Headers as confluent-kafka takes them: pairs, in which names may repeat, or a map."""
+
+Carried = list[tuple[str, bytes | None]]
+"""Headers as they are written."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+_DELAY_MS, _DELIVER_MS = str(Header.TIMER_DELAY_MS), str(Header.TIMER_DELIVER_MS)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+
+_INSTRUCTIONS = (CONTROL_HEADERS - {str(Header.REAL_QID)}) | {
+    str(Header.TIMER_DEL_UNIQKEY),
+    str(Header.TIMER_REPLACE_UNIQKEY),
+}
+"""What the arguments say; a header that says otherwise would win over them."""
+
+_NOT_KEPT = _INSTRUCTIONS | {_UNIQ_KEY}
+
+
+class ScheduleError(ValueError):
+    """The record cannot be scheduled as asked."""
+
+
+When = tuple[tuple[str, bytes], int]
+"""The time header, and its number of milliseconds."""
+
+
+def when(deliver_at: datetime | None, delay: timedelta | str | None, delay_ms: int | None) -> When:
+    """The header for exactly one of the three.
+
+    Raises:
+        ScheduleError: none or several, no time zone, no duration, a negative one.
+    """
+    if delay is not None and deliver_at is None and delay_ms is None:
+        return _after(delay)
+    if deliver_at is not None and delay is None and delay_ms is None:
+        return _at(deliver_at)
+    if delay_ms is not None and deliver_at is None and delay is None:
+        return _after_ms(delay_ms)
+    raise ScheduleError("give one of deliver_at, delay and level")
+
+
+def _at(deliver_at: datetime) -> When:
+    if deliver_at.utcoffset() is None:
+        raise ScheduleError(f"{deliver_at.isoformat()} has no time zone; add one, such as +00:00")
+    deliver_ms = -((_EPOCH - deliver_at) // _MS)  # rounded up: never early
+    return (_DELIVER_MS, b"%d" % deliver_ms), deliver_ms
+
+
+@lru_cache(maxsize=1024)
+def _after(delay: timedelta | str) -> When:
+    if isinstance(delay, str):
+        try:
+            return _after_ms(parse_duration_ms(delay))
+        except DurationError as error:
+            raise ScheduleError(str(error)) from None
+    if not isinstance(delay, timedelta):
+        raise ScheduleError(f"the delay {delay!r} is neither a timedelta nor a text such as '90s' or '1h30m'")
+    return _after_ms(-(-delay // _MS))  # rounded up: never early
+
+
+def _after_ms(delay_ms: int) -> When:
+    if delay_ms < 0:
+        raise ScheduleError(f"a delay of {delay_ms} ms is negative")
+    if delay_ms > MAX_DURATION_MS:
+        raise ScheduleError(f"a delay of {delay_ms} ms is too long; the longest is {format_duration(MAX_DURATION_MS)}")
+    return (_DELAY_MS, b"%d" % delay_ms), delay_ms
+
+
+def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
+    """The user's headers as they are written, and the message's id among them; b"" where there is none.
+
+    Raises:
+        ScheduleError: one of them is an instruction to the sidecar.
+    """
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    written: Carried = []
+    uniq_key = b""
+    for name, given in pairs:
+        if name in _INSTRUCTIONS:
+            raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
+        text = given.encode() if isinstance(given, str) else given
+        if name == _UNIQ_KEY:  # of several, the last
+            uniq_key = text or b""
+        written.append((name, text))
+    return written, uniq_key
+
+
+def cancel_headers(receipt: Receipt) -> Carried:
+    """Of a record that takes a message back; its time says where to look first.
+
+    Raises:
+        ScheduleError: the message stands on a level topic.
+    """
+    check_cancellable(receipt)
+    return [
+        (str(Header.TIMER_DEL_UNIQKEY), receipt.id.encode()),
+        (_DELIVER_MS, b"%d" % receipt.deliver_ms),
+        (str(Header.REAL_TOPIC), receipt.topic.encode()),
+    ]
+
+
+def replacement_headers(receipt: Receipt, given: Carried, time: tuple[str, bytes]) -> Carried:
+    """Of a record that takes a pending message's place, with another time."""
+    kept: Carried = [header for header in given if header[0] not in _NOT_KEPT]
+    return [
+        *kept,
+        (_UNIQ_KEY, receipt.id.encode()),
+        (str(Header.REAL_TOPIC), receipt.topic.encode()),
+        (str(Header.TIMER_REPLACE_UNIQKEY), receipt.id.encode()),
+        time,
+    ]
+
+
+def check_cancellable(receipt: Receipt) -> None:
+    """Raises ScheduleError where the message stands on a level topic."""
+    if not receipt.cancellable:
+        raise ScheduleError(
+            "the message waits on a level topic, where it cannot be cancelled or replaced; "
+            "schedule with a delay or a time for that"
+        )

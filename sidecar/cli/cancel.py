@@ -1,0 +1,176 @@
+"""``timewheel cancel`` and ``reschedule``: what is done with receipts."""
+
+import json
+import time
+from typing import Annotated, NamedTuple
+
+import typer
+from confluent_kafka import KafkaError
+
+from connectors.receipt import Receipt
+from sidecar.cancel_outcomes import NoOutcome
+from sidecar.cli import sidecar_api
+from sidecar.cli.options import with_settings
+from sidecar.cli.scheduling import (
+    ACKNOWLEDGED_WITHIN_S,
+    SETTINGS,
+    At,
+    Delay,
+    delivery_time,
+    duration_ms,
+    receipts,
+    scheduled_producer,
+)
+from sidecar.cli.sidecar_api import NoAnswerError, SidecarApi
+from sidecar.errors import TimewheelError, UsageError
+from sidecar.settings import Settings
+
+_POLL_S = 0.2
+_REASONS_MAX = 3
+
+Place = tuple[int, int]
+"""Partition and offset of a cancel on the wheel topic."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: timewheel cancel --wait RECEIPT")(cancel)
+    app.command(epilog="Example: timewheel reschedule RECEIPT --delay 2h")(reschedule)
+
+
+@with_settings(only=(*SETTINGS, *sidecar_api.SETTINGS))
+def cancel(
+    settings: Settings,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="RECEIPT", help="The receipts that send printed; - takes them from stdin, one a line."),
+    ],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until a sidecar has decided, and print the outcome.")
+    ] = False,
+    timeout: Annotated[str, typer.Option(help="How long to wait for that, such as 30s.")] = "30s",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each receipt.")] = False,
+) -> None:
+    """Take scheduled messages back; done once Kafka has the cancels.
+
+    With --wait, prints an outcome for each receipt, in their order: cancelled, too_late (it had gone out) or unknown
+    (there is no such message); undecided where the time was too short. The exit code is 0 where all are cancelled,
+    else 1. The outcome is known to the sidecar that works on the message's wheel partition: --http-address names it.
+    """
+    timeout_ms = duration_ms("--timeout", timeout)
+    given = receipts(words)
+    places = _cancel_all(settings, given)
+    if not wait:
+        for receipt, (partition, offset) in zip(given, places, strict=True):
+            typer.echo(json.dumps({"id": receipt.id, "partition": partition, "offset": offset}))
+        return
+    outcomes, reasons = _wait_for_outcomes(settings, given, places, timeout_ms / 1000)
+    for receipt, place in zip(given, places, strict=True):
+        outcome = outcomes.get(place)
+        told = {"id": receipt.id, "partition": place[0], "offset": place[1], "outcome": outcome}
+        typer.echo(json.dumps(told) if as_json else outcome or "undecided")
+    if reasons:
+        told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
+        raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(places)} cancels: {told_once}")
+    if set(outcomes.values()) - {"cancelled"}:
+        raise typer.Exit(1)
+
+
+@with_settings(only=SETTINGS)
+def reschedule(
+    settings: Settings,
+    word: Annotated[
+        str, typer.Argument(metavar="RECEIPT", help="The receipt that send printed; - takes it from stdin.")
+    ],
+    delay: Delay = None,
+    at: At = None,
+) -> None:
+    """Give a scheduled message another time; prints the new receipt."""
+    if (delay is None) == (at is None):
+        raise UsageError("say when with one of --delay and --at")
+    when = delivery_time(delay, at)
+    given = receipts([word])
+    if len(given) != 1:
+        raise UsageError(f"one receipt at a time; stdin has {len(given)}")
+    with scheduled_producer(settings) as producer:
+        again = producer.reschedule(given[0], **when)
+    typer.echo(json.dumps(again.to_dict()))
+
+
+def _cancel_all(settings: Settings, given: list[Receipt]) -> list[Place]:
+    """Write all the cancels, then wait for Kafka once."""
+    answers: list[Place | KafkaError | None] = [None] * len(given)
+    with scheduled_producer(settings) as producer:
+        for number, receipt in enumerate(given):
+
+            def on_place(answer: Place | KafkaError, number: int = number) -> None:
+                answers[number] = answer
+
+            producer.begin_cancel(receipt, on_place)
+            producer.poll()
+        producer.flush(ACKNOWLEDGED_WITHIN_S + 1)
+    places = [answer for answer in answers if isinstance(answer, tuple)]
+    if len(places) < len(given):
+        reason = next((answer.str() for answer in answers if isinstance(answer, KafkaError)), "no acknowledgement")
+        raise TimewheelError(f"Kafka has not taken {len(given) - len(places)} of {len(given)} cancels: {reason}")
+    return places
+
+
+def _wait_for_outcomes(
+    settings: Settings, given: list[Receipt], places: list[Place], timeout_s: float
+) -> tuple[dict[Place, str], dict[Place, str]]:
+    """What has been decided within the time, and for the rest, why it has not."""
+    deadline_s = time.monotonic() + timeout_s
+    topics = dict(zip(places, (receipt.schedule_topic for receipt in given), strict=True))
+    outcomes: dict[Place, str] = {}
+    reasons = dict.fromkeys(places, "not asked yet")
+    asked = list(places)
+    with SidecarApi(settings) as api:
+        while asked and time.monotonic() < deadline_s:
+            waiting = []
+            for place in asked:
+                told = _ask(api, place, topics[place])
+                if told.outcome is not None:
+                    outcomes[place] = told.outcome
+                    del reasons[place]
+                    continue
+                reasons[place] = told.reason
+                if told.may_come:
+                    waiting.append(place)
+            if waiting:
+                time.sleep(_POLL_S)
+            asked = waiting
+    return outcomes, reasons
+
+
+class _Told(NamedTuple):
+    """What a sidecar says of a cancel."""
+
+    outcome: str | None
+    reason: str = ""
+    may_come: bool = True
+    """Whether it may still tell the outcome."""
+
+
+def _ask(api: SidecarApi, place: Place, topic: str) -> _Told:
+    try:
+        answer = api.get(f"/api/v1/cancels/{place[0]}/{place[1]}")
+    except NoAnswerError as error:  # it may be starting
+        return _Told(None, str(error))
+    if answer.status == 503:  # a worker is starting
+        return _Told(None, answer.json(but_for=503)["detail"])
+    told = answer.json(but_for=404)
+    if answer.status == 404:
+        told = told["detail"]
+    if "topic" not in told:
+        raise TimewheelError(f"the sidecar answers {answer.status}: {told}")
+    if told["topic"] != topic:
+        reason = (
+            f"the message waits on {topic}, and this sidecar reads {told['topic']}; name another with --http-address"
+        )
+        return _Told(None, reason, may_come=False)
+    if answer.status != 404:
+        return _Told(told["outcome"])
+    # Without any partition it is starting; with some, this one is another's.
+    if told["reason"] == NoOutcome.NOT_ASSIGNED and told["partitions"]:
+        return _Told(None, f"{told['message']}; name the sidecar that reads it with --http-address", may_come=False)
+    return _Told(None, told["message"])

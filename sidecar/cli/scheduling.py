@@ -1,0 +1,109 @@
+"""What the commands that schedule and take back have in common: a producer, times, receipts."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from confluent_kafka import KafkaException
+
+from connectors.durations import DurationError, parse_duration_ms
+from connectors.kafka import common_config
+from connectors.producer import ScheduledProducer, ScheduleError, check_cancellable
+from connectors.receipt import Receipt, ReceiptError
+from sidecar import topics
+from sidecar.clients import admin_client
+from sidecar.errors import TimewheelError, UsageError
+from sidecar.settings import Settings
+
+SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")
+
+ACKNOWLEDGED_WITHIN_S = 30
+"""How long Kafka may take to acknowledge a record."""
+
+_QUEUE_MAX_KBYTES = 65_536
+"""Of records that Kafka has not acknowledged: what a batch costs in memory, about."""
+
+Delay = Annotated[str | None, typer.Option(help="Deliver after this long, such as 90s or 1h30m.")]
+At = Annotated[str | None, typer.Option(help="Deliver at this time (ISO 8601 with a zone).")]
+
+
+@contextmanager
+def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
+    """A producer for the settings.
+
+    Raises:
+        KafkaUnreachableError: nobody answers.
+        UsageError, TimewheelError: what the producer raises within, in the command's own words.
+    """
+    admin = admin_client(settings)
+    topics.reach_kafka(admin, settings.bootstrap_servers)
+    # From here on the outcome tells what there is to tell; single attempts are of no interest.
+    logging.getLogger("librdkafka").disabled = True
+    try:
+        yield ScheduledProducer(
+            {
+                "message.timeout.ms": ACKNOWLEDGED_WITHIN_S * 1000,
+                "queue.buffering.max.kbytes": _QUEUE_MAX_KBYTES,
+                **common_config(settings.bootstrap_servers, settings.kafka, "timewheel-send"),
+            },
+            names=settings.topic_names,
+            levels=settings.levels,
+        )
+    except ScheduleError as error:
+        raise UsageError(str(error)) from error
+    except KafkaException as error:
+        raise TimewheelError(f"Kafka has not taken the record: {error.args[0].str()}") from error
+    finally:
+        logging.getLogger("librdkafka").disabled = False
+
+
+def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:
+    """The producer's argument for one of ``--delay`` and ``--at``."""
+    if delay is not None:
+        return {"delay_ms": duration_ms("--delay", delay)}
+    try:
+        deliver_at = datetime.fromisoformat(at or "")
+    except ValueError as error:
+        raise UsageError(f"--at '{at}' is no ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
+    if deliver_at.utcoffset() is None:
+        raise UsageError(f"--at '{at}' has no time zone; add one, such as {at}+00:00")
+    return {"deliver_at": deliver_at}
+
+
+def duration_ms(option: str, text: str) -> int:
+    """An option's duration in milliseconds."""
+    try:
+        return parse_duration_ms(text)
+    except DurationError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def receipts(words: list[str]) -> list[Receipt]:
+    """The receipts of words; ``-`` stands for those on stdin, one a line, also as the JSON that ``send`` prints."""
+    given: list[str] = []
+    for word in words:
+        given += filter(None, map(_word, sys.stdin)) if word == "-" else [word]
+    decoded = []
+    for number, word in enumerate(given, 1):
+        try:
+            receipt = Receipt.decode(word)
+            check_cancellable(receipt)
+        except (ReceiptError, ScheduleError) as error:
+            raise UsageError(f"receipt {number}: {error}" if len(given) > 1 else str(error)) from error
+        decoded.append(receipt)
+    return decoded
+
+
+def _word(line: str) -> str:
+    line = line.strip()
+    if not line.startswith("{"):
+        return line
+    try:
+        return str(msgspec.json.decode(line)["receipt"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise UsageError(f"'{line[:40]}' is no line that 'timewheel send' printed") from error

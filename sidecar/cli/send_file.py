@@ -1,0 +1,259 @@
+"""``timewheel send --file``: one JSON object a line in, one receipt a line out, without waiting for each.
+
+The main thread reads lines and hands their records to the producer. Another serves Kafka's answers and prints, so that
+a receipt is not held up by an input that pauses. Between them stands a window of lines in their order, bounded, so that
+memory is, too.
+"""
+
+import json
+import os
+import stat
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from connectors.producer import OnReceipt, ScheduledProducer, ScheduleError
+from connectors.receipt import Receipt
+from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
+from sidecar.schedule_request import ScheduleRequest, faults
+
+LINE_MAX_BYTES = 16 * 2**20
+"""The longest line: more than any record that Kafka takes."""
+
+WINDOW_LINES = 10_000
+"""Lines that are read and not yet answered for."""
+
+_POLL_S = 0.1
+_FAULT_MAX_CHARACTERS = 500
+
+
+def send_lines(producer: ScheduledProducer, path: str) -> None:
+    """Schedule each line of a file; ``-`` is stdin.
+
+    Raises:
+        UsageError: the file cannot be read.
+        TimewheelError: some lines have not been scheduled.
+        KafkaUnreachableError: Kafka does not answer any more.
+    """
+    with _opened(path) as file, _report(_size_bytes(file)) as report:
+        answers = Answers(producer.poll, report)
+        with answers:
+            for number, line in numbered_lines(file):
+                if answers.is_kafka_silent:
+                    break
+                begin(producer, line, answers.expect(number, len(line)))
+    if answers.is_kafka_silent:
+        raise KafkaUnreachableError(
+            f"Kafka answers no more: whether the lines that are reported are scheduled is not known; "
+            f"what follows line {answers.number} has not been read"
+        )
+    if report.bad:
+        raise TimewheelError(f"not scheduled: {report.bad} of {report.bad + report.good} lines")
+
+
+def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, with their numbers; of one that is too long, as much as shows that."""
+    number = 0
+    while line := file.readline(LINE_MAX_BYTES + 1):
+        number += 1
+        rest = line
+        while len(rest) > LINE_MAX_BYTES and not rest.endswith(b"\n"):
+            rest = file.readline(LINE_MAX_BYTES + 1)
+        if line.strip():
+            yield number, line
+
+
+class Line:
+    """A line that has been read: Kafka's answer, or why Kafka was not asked."""
+
+    __slots__ = ("answer", "number", "size_bytes")
+
+    def __init__(self, number: int, size_bytes: int) -> None:
+        self.number = number
+        self.size_bytes = size_bytes
+        self.answer: Receipt | KafkaError | str | None = None
+
+    def set(self, answer: Receipt | KafkaError | str) -> None:
+        self.answer = answer
+
+
+def begin(producer: ScheduledProducer, text: bytes, line: Line) -> None:
+    """Hand a line's record to the producer, or note what is wrong with it."""
+    if len(text) > LINE_MAX_BYTES:
+        line.answer = f"is longer than {LINE_MAX_BYTES} bytes"
+        return
+    try:
+        _schedule(producer, ScheduleRequest.model_validate_json(text), line.set)
+    except ValidationError as error:
+        line.answer = "; ".join(faults(error))
+    except ScheduleError as error:
+        line.answer = str(error)
+    except KafkaException as error:
+        line.answer = error.args[0]
+
+
+def _schedule(producer: ScheduledProducer, request: ScheduleRequest, on_receipt: OnReceipt) -> None:
+    producer.begin_send(
+        request.topic,
+        request.payload,
+        on_receipt,
+        deliver_at=request.deliver_at,
+        delay_ms=request.delay_ms,
+        level=request.level,
+        key=request.key,
+        headers=request.headers,
+    )
+
+
+class Report(Protocol):
+    """Where the answers go."""
+
+    def tell(self, lines: list[Line]) -> None:
+        """Lines that have been answered, in order."""
+
+
+class Answers:
+    """The window of lines, and the thread that serves their answers, as a context manager.
+
+    Leaving it waits for what is out, also on an interrupt: no record that Kafka has is left without a receipt.
+    """
+
+    def __init__(self, poll: Callable[[float], int], report: Report) -> None:
+        self._poll = poll
+        self._report = report
+        self._lines: deque[Line] = deque()
+        self._room = threading.Semaphore(WINDOW_LINES)
+        self._all_read = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
+        self.number = 0
+        """Of the last line that was read."""
+        self.is_kafka_silent = False
+
+    def __enter__(self) -> "Answers":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._all_read.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def expect(self, number: int, size_bytes: int) -> Line:
+        """Take a line into the window; waits for room."""
+        self._room.acquire()
+        if self._failure is not None:
+            raise self._failure
+        self.number = number
+        line = Line(number, size_bytes)
+        self._lines.append(line)
+        return line
+
+    def _work(self) -> None:
+        try:
+            while self._lines or not self._all_read.is_set():
+                self._poll(_POLL_S)
+                self._tell_answered()
+        except BaseException as error:  # noqa: BLE001
+            self._failure = error
+            self._room.release(WINDOW_LINES)
+
+    def _tell_answered(self) -> None:
+        answered = []
+        while self._lines and self._lines[0].answer is not None:
+            line = self._lines.popleft()
+            answered.append(line)
+            if isinstance(line.answer, KafkaError) and line.answer.code() == KafkaError._MSG_TIMED_OUT:
+                self.is_kafka_silent = True
+        if answered:
+            self._report.tell(answered)
+            self._room.release(len(answered))
+
+
+class LineReport:
+    """Receipts on stdout, what is wrong on stderr, and how far it is on a terminal."""
+
+    def __init__(self, progress: Progress, size_bytes: int | None) -> None:
+        self.good = 0
+        self.bad = 0
+        self._progress = progress
+        self._task = progress.add_task("", total=size_bytes, good=0)
+        self._is_shared = not progress.disable and sys.stdout.isatty()
+
+    def tell(self, lines: list[Line]) -> None:
+        receipts = []
+        for line in lines:
+            if isinstance(line.answer, Receipt):
+                receipts.append(json.dumps(line.answer.to_dict()))
+            else:
+                self.bad += 1
+                self._complain(f"timewheel: line {line.number}: {_in_words(line.answer)}")
+        self.good += len(receipts)
+        if receipts:
+            self._print("\n".join(receipts))
+        self._progress.update(self._task, advance=sum(line.size_bytes for line in lines), good=self.good)
+
+    def _print(self, text: str) -> None:
+        if self._is_shared:  # above the bar, on the one terminal that both have
+            self._progress.console.out(text, highlight=False)
+        else:
+            typer.echo(text)
+
+    def _complain(self, text: str) -> None:
+        self._progress.console.out(text, highlight=False)
+
+
+def _in_words(answer: Receipt | KafkaError | str | None) -> str:
+    if isinstance(answer, KafkaError):
+        return f"Kafka has not taken the record: {answer.str()}"
+    return str(answer)[:_FAULT_MAX_CHARACTERS]
+
+
+@contextmanager
+def _report(size_bytes: int | None) -> Iterator[LineReport]:
+    console = Console(stderr=True)
+    progress = Progress(
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[good]:,} scheduled"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with progress:
+        yield LineReport(progress, size_bytes)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise UsageError(f"--file {path} cannot be read: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _size_bytes(file: BinaryIO) -> int | None:
+    """Of a regular file; None for what has no end that is known."""
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,201 @@
+"""What becomes of cancels and replacements: decided once, final with the commit that passes what has decided it.
+
+    cancelled   it has taken a message out; a replacement's message goes out in the deciding record's transaction
+    too_late    what it names is sent, as far as it tells; a replacement that finds nothing is always too late
+    unknown     nothing by that id has been heard of
+
+A cancel decides itself where it finds its message at once. Otherwise the copy of a roll decides it (`cancels`), or the
+end of a transaction that its message is in, or the end of the log up to which such a copy may come.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
+from sidecar.intake.parse_wheel import Replace
+
+CANCELLED, TOO_LATE, UNKNOWN = "cancelled", "too_late", "unknown"
+
+
+class Decision(NamedTuple):
+    """Final when the committed offset has passed the record that has decided it."""
+
+    outcome: str
+    deciding_offset: int
+
+
+class Decisions:
+    """Of one partition.
+
+    Args:
+        replay_until: the offset that was committed at the start; what lies below has been decided before.
+        hit_before: offsets of cancels from there on that had taken something out, which may not be found again.
+        bring: called with a replacement to be carried out and the offset of the record that has decided it.
+    """
+
+    def __init__(
+        self, cancels: Cancels, replay_until: int, hit_before: set[int], bring: Callable[[Pending, int], None]
+    ) -> None:
+        self._cancels = cancels
+        self._replay_until = replay_until
+        self._hit_before = hit_before
+        self._bring = bring
+        self._decided: dict[int, Decision] = {}
+        """By the cancel's offset; told once final."""
+        self._has_hit: set[int] = set()
+        """Offsets of those, still in force or of uncertain fate, that have taken something out."""
+        self._awaiting: list[tuple[Pending, bool]] = []
+        """Cancels of what is in the transaction in hand, and whether they stay in force anyway."""
+        self._hits_ahead: dict[int, int] = {}
+        """Cancels, not committed, that have taken something out: their offset, and the lowest of what they took."""
+
+    # --- deciding -----------------------------------------------------------------------------------------------------
+
+    def applied(
+        self,
+        cancels: Sequence[Pending],
+        hits: Mapping[int, int],
+        in_hand: Sequence[tuple[bytes, str]],
+        position: int,
+        now_ms: int,
+        *,
+        is_behind: bool,
+    ) -> None:
+        """Cancels have been applied to all that is pending.
+
+        Args:
+            hits: by the offsets of those that have taken something out, the lowest offset of what.
+            in_hand: id and topic of the messages in the transaction in hand, which they could not take out.
+            position: the next offset to be read.
+            is_behind: whether something waits that holds back the committed offset.
+        """
+        found = dict(hits)
+        found.update((pending.offset, 0) for pending in self._cancels.no_doubt(cancels))
+        found.update((pending.offset, 0) for pending in cancels if pending.offset in self._hit_before)
+        self._note_ahead(cancels, found, is_behind=is_behind)
+        awaiting = _naming(cancels, in_hand) if in_hand else frozenset[int]()
+        for pending in cancels:
+            # Where a copy may still come, the cancel stays in force.
+            kept = self._cancels.keep(pending, position)
+            if pending.offset < self._replay_until:
+                if pending.offset in found and self._is_in_doubt(pending):
+                    self._decide(CANCELLED, pending, pending.offset)
+                continue
+            if pending.offset in found:
+                self._decide(CANCELLED, pending, pending.offset)
+            elif not kept and pending.offset not in awaiting:
+                self._decide(_missed(pending, now_ms), pending, pending.offset)
+            if pending.offset in awaiting:
+                self._awaiting.append((pending, kept))
+            elif not kept:
+                self._has_hit.discard(pending.offset)
+
+    def copy_taken_out(self, pending: Pending, offset: int) -> None:
+        """A cancel in force has taken out the copy at this offset."""
+        if offset >= self._replay_until or self._is_in_doubt(pending):
+            self._decide(CANCELLED, pending, offset)
+
+    def expire(self, position: int, now_ms: int) -> None:
+        """Decide on those that nothing can come for any more."""
+        for pending in self._cancels.resolve(position):
+            self._decide(CANCELLED, pending, position - 1, is_certain=True)
+        for pending in self._cancels.expire(position):
+            if pending.offset >= self._replay_until:
+                self._decide(_missed(pending, now_ms), pending, pending.offset)
+            self._has_hit.discard(pending.offset)
+
+    def _decide(self, outcome: str, pending: Pending, deciding_offset: int, *, is_certain: bool = False) -> None:
+        """Once: one that has hit and stays in force may hit again, where ids are reused, and ends in force.
+
+        Args:
+            deciding_offset: the committed offset passes it with the transaction that sends a replacement's message.
+        """
+        if pending.offset in self._has_hit:
+            return
+        if isinstance(pending.request, Replace) and outcome == CANCELLED:
+            taker = self._cancels.takes_out(pending)
+            if taker is not None:
+                self._decide(CANCELLED, taker, deciding_offset)
+            elif not is_certain and self._is_in_doubt(pending):
+                self._cancels.doubt(pending)
+                return
+            else:
+                self._bring(pending, deciding_offset)
+        if outcome == CANCELLED:
+            self._has_hit.add(pending.offset)
+        self._decided[pending.offset] = Decision(outcome, deciding_offset)
+
+    def _is_in_doubt(self, pending: Pending) -> bool:
+        """Whether a replacement was read by an earlier process, which may have carried it out."""
+        is_old = isinstance(pending.request, Replace) and pending.offset < self._replay_until
+        return is_old and pending.offset not in self._has_hit
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def undo_from(self, position: int) -> None:
+        """What is read from there on is read again: what that has decided is open."""
+        for offset in [o for o, decision in self._decided.items() if decision.deciding_offset >= position]:
+            del self._decided[offset]
+            self._has_hit.discard(offset)
+
+    def confirm(self, committed: int, now_ms: int) -> dict[int, str]:
+        """The transaction in hand is final, and what it contains is sent; which outcomes are final with it."""
+        self._hits_ahead = {offset: hit for offset, hit in self._hits_ahead.items() if offset >= committed}
+        awaiting, self._awaiting = self._awaiting, []
+        for pending, is_kept in awaiting:
+            if not is_kept:
+                self._decide(_missed(pending, now_ms), pending, pending.offset)
+                self._has_hit.discard(pending.offset)
+        final = {o: decision.outcome for o, decision in self._decided.items() if decision.deciding_offset < committed}
+        for offset in final:
+            del self._decided[offset]
+        return final
+
+    def put_back(self) -> list[Pending]:
+        """The transaction in hand is aborted; the cancels that name what it contains, to be applied again."""
+        waiting = [pending for pending, _ in self._awaiting]
+        self._awaiting = []
+        return waiting
+
+    # --- hits ahead ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ahead(self) -> int:
+        """How many cancels, not committed, may have to be remembered with the next commit."""
+        return len(self._hits_ahead)
+
+    def hits_ahead(self, committed: int) -> tuple[int, ...]:
+        """Cancels at or above the offset to be committed that have taken out something from below it.
+
+        The watermark may pass that, and they would find nothing when they are read again. What they took from above is
+        read again with them, and decided anew.
+        """
+        return tuple(sorted(offset for offset, hit in self._hits_ahead.items() if hit < committed <= offset))
+
+    def _note_ahead(self, cancels: Sequence[Pending], found: Mapping[int, int], *, is_behind: bool) -> None:
+        for pending in cancels:
+            is_behind = is_behind or isinstance(pending.request, Replace)  # its message will wait
+            if is_behind and pending.offset in found:
+                self._hits_ahead[pending.offset] = found[pending.offset]
+
+
+def _naming(cancels: Sequence[Pending], messages: Sequence[tuple[bytes, str]]) -> frozenset[int]:
+    """The offsets of those cancels that name one of these messages (id, topic)."""
+    wanted = {pending.uniq_key for pending in cancels}
+    topics: dict[bytes, set[str]] = {}
+    for uniq_key, topic in messages:
+        if uniq_key in wanted:
+            topics.setdefault(uniq_key, set()).add(topic)
+    return frozenset(
+        pending.offset
+        for pending in cancels
+        if any(speaks_of(pending.request, topic) for topic in topics.get(pending.uniq_key, ()))
+    )
+
+
+def _missed(pending: Pending, now_ms: int) -> str:
+    """Nothing was pending: sent already, as far as the cancel tells, or never heard of."""
+    if isinstance(pending.request, Replace):
+        return TOO_LATE
+    deliver_ms = pending.request.deliver_ms
+    return TOO_LATE if deliver_ms is not None and deliver_ms <= now_ms else UNKNOWN

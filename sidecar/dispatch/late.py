@@ -1,0 +1,128 @@
+"""Records that were due when they arrived, on the wheel or the send-back topic: they go out without touching the disk.
+
+They wait batch by batch, in the order of their offsets, and go out in that order, so that the committed offset can
+stand at the first that is left.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sidecar.records import Outgoing
+
+_RECORD_OVERHEAD_BYTES = 500
+
+
+class Batch(NamedTuple):
+    """Records that arrived together."""
+
+    arrived_ms: int
+    records: list[Outgoing]
+    size_bytes: int
+
+
+class Late:
+    """What arrived already due, not yet confirmed as sent."""
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._taken: list[Batch] = []
+        self.count = 0
+        self.size_bytes = 0
+        """Of the values and of what goes with them, about."""
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The lowest offset of all."""
+        return self._batches[0].records[0][6] if self._batches else None
+
+    @property
+    def first_arrived_ms(self) -> int | None:
+        """When the first of them arrived."""
+        return self._batches[0].arrived_ms if self._batches else None
+
+    def add(self, arrived_ms: int, records: list[Outgoing]) -> None:
+        """Records in offset order, none below any that is here."""
+        if records:
+            if self._batches and self._batches[-1].records[-1][6] == records[0][6]:  # one offset is one batch's
+                before = self._batches.pop()
+                self._count(before, -1)
+                records = before.records + records
+            batch = Batch(arrived_ms, records, _size_bytes(records))
+            self._batches.append(batch)
+            self._count(batch, 1)
+
+    def add_first(self, records: list[Outgoing]) -> None:
+        """Records in offset order, none above any that is here."""
+        if records:
+            batch = Batch(self.first_arrived_ms or 0, records, _size_bytes(records))
+            self._batches.appendleft(batch)
+            self._count(batch, 1)
+
+    def take(self, max_records: int, max_bytes: int) -> list[Outgoing]:
+        """The first, of one batch, at least one; `confirm` or `put_back` must follow."""
+        batch = self._batches.popleft()
+        self._count(batch, -1)
+        if len(batch.records) > max_records or batch.size_bytes > max_bytes:
+            count = _fitting(batch.records, max_records, max_bytes)
+            rest = batch.records[count:]
+            if rest:
+                self.add_first(rest)
+                self._batches[0] = self._batches[0]._replace(arrived_ms=batch.arrived_ms)
+            batch = Batch(batch.arrived_ms, batch.records[:count], _size_bytes(batch.records[:count]))
+        self._taken.append(batch)
+        return batch.records
+
+    def confirm(self) -> None:
+        """What was taken is sent."""
+        self._taken.clear()
+
+    def put_back(self) -> None:
+        """What was taken waits again, in its place."""
+        for batch in reversed(self._taken):
+            self._batches.appendleft(batch)
+            self._count(batch, 1)
+        self._taken.clear()
+
+    def drop(self, matches: Callable[[Outgoing], bool]) -> None:
+        """Remove those that match; what is taken is left alone."""
+        batches = []
+        for batch in self._batches:
+            kept = [record for record in batch.records if not matches(record)]
+            if len(kept) < len(batch.records):
+                batch = Batch(batch.arrived_ms, kept, _size_bytes(kept))
+            batches.append(batch)
+        self.restore(batches)
+
+    def snapshot(self) -> list[Batch]:
+        """What `restore` undoes a `drop` with."""
+        return list(self._batches)
+
+    def restore(self, snapshot: list[Batch]) -> None:
+        """As it was at the `snapshot`."""
+        self._batches = deque(batch for batch in snapshot if batch.records)
+        self.count = sum(len(batch.records) for batch in self._batches)
+        self.size_bytes = sum(batch.size_bytes for batch in self._batches)
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        self.count += sign * len(batch.records)
+        self.size_bytes += sign * batch.size_bytes
+
+
+def _fitting(records: list[Outgoing], max_records: int, max_bytes: int) -> int:
+    """How many of the first fit, at least one; those with one offset stay together."""
+    count = size_bytes = 0
+    for record in records:
+        is_new = count == 0 or record[6] != records[count - 1][6]
+        if is_new and count and (count >= max_records or size_bytes >= max_bytes):
+            break
+        size_bytes += len(record[3] or b"") + _RECORD_OVERHEAD_BYTES
+        count += 1
+    return count
+
+
+def _size_bytes(records: list[Outgoing]) -> int:
+    return sum([len(record[3] or b"") for record in records]) + _RECORD_OVERHEAD_BYTES * len(records)

@@ -1,0 +1,182 @@
+"""One partition of the send-back topic: messages that their consumers failed, on their way to the next attempt.
+
+Each goes straight through: to the level topic on which it waits for its retry, or to its group's dead letters. So the
+whole state is the committed offset, and what waits here is only what the next transaction has no room for.
+
+The retry topic is judged, and made where it is missing, before its messages wait for it: consumers have the delay's
+time to find it, and a group that may have none is told at once.
+"""
+
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Message
+
+from connectors.contract import ErrorCode, Header
+from sidecar.dispatch.late import Late
+from sidecar.intake.parse_send_back import SendBackParser
+from sidecar.records import BY_KEY, HEADER_ERRORS, Headers, Outgoing, Rejection
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
+
+_UNREADABLE = Rejection(
+    ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
+)
+
+
+class SendBackPartition:
+    """What has been read of one partition of the send-back topic and not yet been sent on.
+
+    Args:
+        start_offset: the committed offset, where reading begins.
+        judge: how many partitions a retry topic has, or why the group may have none; creates what is missing.
+        max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start_offset: int,
+        parser: SendBackParser,
+        judge: Callable[[str], int | Rejection],
+        max_records: int,
+        max_bytes: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = start_offset
+        """The next offset to be read."""
+        self._committed = start_offset
+        self._parse = parser.parse
+        self._judge = judge
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._waiting = Late()
+        self._retry_topics: set[str] = set()
+        """Of what waits, and of what has been taken."""
+        self._id_prefix = f"{topic}-{partition}-".encode()
+
+    # --- intake -------------------------------------------------------------------------------------------------------
+
+    def offer(self, messages: Sequence[Message], now_ms: int) -> None:
+        """Append records in offset order; each has been due since its own timestamp."""
+        parse, id_prefix, retry_topics = self._parse, self._id_prefix, self._retry_topics
+        records: list[Outgoing] = []
+        for message in messages:
+            offset: int = message.offset()  # type: ignore[assignment]
+            if offset < self.position:
+                continue
+            due_ms = min(message.timestamp()[1], now_ms)
+            try:
+                headers: Headers = message.headers() or []  # type: ignore[assignment]
+            except HEADER_ERRORS:
+                records.append((_UNREADABLE, BY_KEY, message.key(), message.value(), [], due_ms, offset, []))
+                continue
+            parsed = parse(headers, id_prefix, offset)
+            if isinstance(parsed, Rejection):
+                records.append((parsed, BY_KEY, message.key(), message.value(), [], due_ms, offset, headers))
+                continue
+            topic, retry_topic, carried = parsed
+            if retry_topic is None:
+                carried.append((_TIMER_OUT_MS, b"%d" % due_ms))
+            else:
+                retry_topics.add(retry_topic)
+            records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
+        self.position = max(self.position, (messages[-1].offset() or 0) + 1)
+        self._waiting.add(now_ms, records)
+
+    def reached_end(self, offset: int) -> None:
+        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
+        self.position = max(self.position, offset)
+
+    # --- dispatch -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the head arrived; None while nothing waits."""
+        return self._waiting.first_arrived_ms
+
+    @property
+    def is_full(self) -> bool:
+        return self._waiting.count >= self._max_records or self._waiting.size_bytes >= self._max_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a paused partition should be read again: half of the read-ahead is free."""
+        return 2 * self._waiting.count <= self._max_records and 2 * self._waiting.size_bytes <= self._max_bytes
+
+    @property
+    def is_recovering(self) -> bool:
+        """Never: nothing before the committed offset is needed."""
+        return False
+
+    @property
+    def trouble(self) -> str:
+        return ""
+
+    @property
+    def waiting(self) -> int:
+        """Records in the read-ahead."""
+        return self._waiting.count
+
+    def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
+        """The first of what waits, for one transaction; `confirm` or `put_back` must follow.
+
+        Raises:
+            KafkaException: there is no telling whether the retry topics are there; nothing has been taken.
+        """
+        if not self._waiting or max_records <= 0:
+            return []
+        refused = self._refused()
+        taken = self._waiting.take(max_records, max_bytes)
+        return [_unless_refused(record, refused) for record in taken] if refused else taken
+
+    def _refused(self) -> dict[bytes | None, Rejection]:
+        """The retry topics that cannot be had, and why."""
+        verdicts = {topic: self._judge(topic) for topic in self._retry_topics}
+        return {topic.encode(): verdict for topic, verdict in verdicts.items() if isinstance(verdict, Rejection)}
+
+    def prepare(self, max_records: int, max_bytes: int) -> None:
+        """Nothing: what waits has been parsed when it was read."""
+
+    @property
+    def progress(self) -> tuple[int, str]:
+        """The offset to commit with what has been taken."""
+        return self._done_below, ""
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the committed offset lags behind what is known to be done."""
+        return self._done_below > self._committed
+
+    @property
+    def _done_below(self) -> int:
+        """The first offset that has not been sent on."""
+        first = self._waiting.first_offset
+        return self.position if first is None else first
+
+    def tick(self, now_ms: int) -> None:
+        """Nothing to do between transactions."""
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
+    def confirm(self) -> None:
+        """What was taken is sent on and the progress committed."""
+        self._committed = self._done_below
+        self._waiting.confirm()
+        if not self._waiting:
+            self._retry_topics.clear()
+
+    def put_back(self) -> None:
+        """The transaction was aborted: what was taken waits again, in its place."""
+        self._waiting.put_back()
+
+
+def _unless_refused(record: Outgoing, refused: dict[bytes | None, Rejection]) -> Outgoing:
+    for name, topic in record[4]:
+        if name == _REAL_TOPIC and topic in refused:
+            return (refused[topic], *record[1:])
+    return record

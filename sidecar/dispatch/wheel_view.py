@@ -1,0 +1,122 @@
+"""What a wheel partition tells of what waits: to whoever asks what is pending, and to metrics."""
+
+from collections import Counter
+from collections.abc import Generator, Mapping
+
+import numpy as np
+
+from connectors.contract import Header
+from sidecar.dispatch.late import Late
+from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery
+from sidecar.records import Outgoing, decode_record
+from sidecar.store.id_hash import hash_ids, hash_topic
+from sidecar.store.timer_store import Loaded, TimerStore
+
+TOPIC_NAMES_MAX = 10_000
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
+
+
+class WheelView:
+    """Of one partition.
+
+    Args:
+        topic_names: topics by their hash, as far as an earlier process has told.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, store: TimerStore, ready: Ready, late: Late, topic_names: dict[int, str]
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._store = store
+        self._ready = ready
+        self._late = late
+        self._topic_names = topic_names
+        self._due_within: dict[str, int] = {}
+        self._furthest_ms: int | None = None
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def remember(self, topic_hash: Mapping[str, int]) -> None:
+        """Topics have been stored; on disk stand their hashes alone."""
+        if len(self._topic_names) < TOPIC_NAMES_MAX:
+            self._topic_names.update((number, topic) for topic, number in topic_hash.items())
+
+    @property
+    def topics_to_keep(self) -> list[tuple[int, str]]:
+        """Hash and name of those with the most messages, for the checkpoint."""
+        counted = [number for number, _ in self._store.pending_by_topic_hash(TOPICS_TOLD_MAX)]
+        return [(number, self._topic_names[number]) for number in counted if number in self._topic_names]
+
+    # --- figures ------------------------------------------------------------------------------------------------------
+
+    def look(self, now_ms: int) -> None:
+        """Count by slots; looks at the whole wheel, some 10 ms."""
+        begin_ms, counted = now_ms, {}
+        for name, ahead_ms in DUE_WITHIN_MS.items():
+            end_ms = now_ms + ahead_ms
+            counted[name] = int(self._store.counts(begin_ms, end_ms, end_ms - begin_ms).sum())
+            begin_ms = end_ms
+        counted["later"] = max(0, self._store.pending_count - sum(counted.values()))
+        self._due_within = counted
+        self._furthest_ms = self._store.furthest_slot_ms(now_ms)
+
+    def figures(self) -> WheelFigures:
+        """For metrics."""
+        by_topic: Counter[str] = Counter()
+        for number, count in [*self._store.pending_by_topic_hash(TOPICS_TOLD_MAX), *self._ready.count_topics()]:
+            by_topic[self._topic_names.get(number, OTHER_TOPICS)] += count
+        pending = self._store.pending_count + self._ready.waiting + self._late.count
+        return WheelFigures(pending, dict(by_topic), self._due_within, self._furthest_ms, self._store.disk_bytes)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
+        """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
+        id_hash = int(hash_ids([query.id.encode()])[0]) if query.id is not None else None
+        topic_hash = hash_topic(query.topic) if query.topic is not None else None
+        total, found = yield from self._store.query_steps(
+            max(query.from_ms, self._ready.loaded_until_ms),
+            query.until_ms,
+            query.limit,
+            id_hash=id_hash,
+            topic_hash=topic_hash,
+        )
+        # What has been loaded since is at hand now.
+        is_stored = found.act_ms >= self._ready.loaded_until_ms
+        total -= int(np.count_nonzero(~is_stored))
+        at_hand = self._ready.pending()
+        mine = (at_hand.act_ms >= query.from_ms) & (at_hand.act_ms < query.until_ms)
+        if id_hash is not None:
+            mine &= at_hand.id_hash == id_hash
+        if topic_hash is not None:
+            mine &= at_hand.topic_hash == topic_hash
+        at_hand = at_hand.where(mine)
+        total += len(at_hand.act_ms)
+        merged = Loaded.joined([at_hand, found.where(is_stored)])
+        first = merged.where(np.argsort(merged.act_ms, kind="stable")[: query.limit])
+        described = [self._describe(decode_record(p)) for p in self._store.read(first.payload_pos, first.payload_size)]
+        messages = [message for message in described if query.means(message)]  # a hash may be another's
+        return PendingAnswer(total - len(described) + len(messages), messages)
+
+    def _describe(self, record: Outgoing) -> PendingMessage:
+        headers = dict(record[4])
+        deliver_ms = headers.get(_TIMER_DELIVER_MS) if record[0] == self._topic else None
+        return PendingMessage(
+            id=(headers.get(_UNIQ_KEY) or b"").decode(errors="backslashreplace"),
+            topic=self.real_topic(record),
+            deliver_ms=int(deliver_ms) if deliver_ms else record[5],
+            partition=self._partition,
+            offset=record[6],
+        )
+
+    def real_topic(self, record: Outgoing) -> str:
+        """Where a record goes in the end, also where its next step is a roll."""
+        if record[0] != self._topic:
+            return str(record[0])
+        return next((value.decode() for name, value in record[4] if name == _REAL_TOPIC and value), "")

@@ -1,0 +1,200 @@
+"""Kafka records of the send-back topic -> where a failed message goes next, or why it is rejected.
+
+A pure function of the record's headers and of the level table. What decides is the same for most records of a group, so
+each answer is remembered by the headers that it hangs on.
+
+The message keeps its identity over all its retries. ``UNIQ_KEY``, ``ORIGIN_MESSAGE_ID`` and ``RETRY_TOPIC`` stay what
+they were at the first failure; ``RECONSUME_TIME`` tells the retries apart. A message without an id gets one here: its
+``ORIGIN_MESSAGE_ID``, or else the coordinates of its first send-back.
+"""
+
+from typing import NamedTuple
+
+from connectors.contract import (
+    CONTROL_HEADERS,
+    DEFAULT_MAX_RECONSUME_TIMES,
+    GENERATED_HEADERS,
+    DelayLevels,
+    ErrorCode,
+    Header,
+    TopicKind,
+    TopicNames,
+    is_legal_topic_name,
+    retry_level,
+)
+from sidecar.intake.parse import show, whole_number
+from sidecar.records import Headers, Rejection
+
+_ROUTE_CACHE_ENTRIES = 10_000
+_MAX_RECONSUME = 2**31 - 2
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_DELAY = str(Header.DELAY)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_GROUP = str(Header.CONSUMER_GROUP)
+_RETRY_TOPIC = str(Header.RETRY_TOPIC)
+_RECONSUME = str(Header.RECONSUME_TIME)
+_MAX = str(Header.MAX_RECONSUME_TIMES)
+_ORIGIN_ID = str(Header.ORIGIN_MESSAGE_ID)
+
+_DECIDING = frozenset({_GROUP, _RETRY_TOPIC, _RECONSUME, _MAX, _DELAY})
+"""Names that say where a message goes."""
+_SPENT = (CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)}) - {
+    _DELAY
+}
+"""Instructions for other topics, and what the sidecar wrote on the way to the failure: no use any more."""
+_NOTED = _DECIDING | _SPENT | {_UNIQ_KEY, _ORIGIN_ID}
+
+
+class Route(NamedTuple):
+    """Where a failed message goes next."""
+
+    topic: str
+    """A level topic, or the group's dead letters."""
+    retry_topic: str | None
+    """Where it is delivered after that level's delay; None for a dead letter."""
+    headers: Headers
+    """What all messages on this route carry."""
+
+
+Parsed = tuple[str, str | None, Headers]
+"""The topics of the route, and the headers that the message has on it, in a list of its own to be added to."""
+
+
+class SendBackParser:
+    """Parses headers of the send-back topic.
+
+    Args:
+        own_group: the sidecar's, which cannot be retried: its dead letters are those of everybody's rejected records.
+    """
+
+    def __init__(self, names: TopicNames, levels: DelayLevels, own_group: str) -> None:
+        self._names = names
+        self._levels = levels
+        self._own_group = own_group
+        self._routes: dict[tuple[tuple[str, bytes | None], ...], Route] = {}
+
+    def parse(self, headers: Headers, id_prefix: bytes, offset: int) -> Parsed | Rejection:
+        """Where the message goes next and what it carries, or why it is rejected.
+
+        Of a header that comes twice the last one counts. The exception is ``RETRY_TOPIC``: consumers that name the
+        topic they have read from add a retry topic to what a retry carries already, and that is no origin.
+
+        Args:
+            id_prefix: with the offset, the message's id where it has none.
+        """
+        carried: Headers = []
+        deciding: Headers = []
+        uniq_key = origin_id = None
+        for header in headers:
+            name = header[0]
+            if name not in _NOTED:
+                carried.append(header)
+            elif name in _DECIDING:
+                deciding.append(header)
+            elif name == _UNIQ_KEY:
+                uniq_key = header[1]
+            elif name == _ORIGIN_ID:
+                origin_id = header[1]
+        question = tuple(deciding)
+        route = self._routes.get(question)
+        if route is None:
+            found = self._find(deciding)
+            if isinstance(found, Rejection):
+                return found
+            if len(self._routes) >= _ROUTE_CACHE_ENTRIES:
+                self._routes.clear()
+            self._routes[question] = route = found
+        topic, retry_topic, added = route
+        carried += added
+        uniq_key = uniq_key or origin_id or b"%b%d" % (id_prefix, offset)
+        carried.append((_UNIQ_KEY, uniq_key))
+        carried.append((_ORIGIN_ID, origin_id or uniq_key))
+        return topic, retry_topic, carried
+
+    def _find(self, deciding: Headers) -> Route | Rejection:
+        noted: dict[str, bytes | None] = {}
+        for name, value in deciding:
+            if name != _RETRY_TOPIC or name not in noted or not self._is_retry_topic(value):
+                noted[name] = value
+        group = self._group(noted.get(_GROUP))
+        if isinstance(group, Rejection):
+            return group
+        rejection = self._judge_origin(noted.get(_RETRY_TOPIC))
+        if rejection is not None:
+            return rejection
+        level = self._level(noted)
+        if isinstance(level, Rejection):
+            return level
+        reconsume = whole_number(noted.get(_RECONSUME)) or 0
+        headers: Headers = [(name, noted[name]) for name in (_GROUP, _RETRY_TOPIC)]
+        headers.append((_RECONSUME, b"%d" % (reconsume + 1)))
+        if noted.get(_MAX) is not None:
+            headers.append((_MAX, noted[_MAX]))
+        if level is None:
+            return Route(self._names.dead_letter(group), None, headers)
+        retry_topic = self._names.retry(group)
+        return Route(self._names.level(level), retry_topic, [(_REAL_TOPIC, retry_topic.encode()), *headers])
+
+    def _level(self, noted: dict[str, bytes | None]) -> int | Rejection | None:
+        """The level of the next attempt; None: there is none."""
+        reconsume = _count(_RECONSUME, noted.get(_RECONSUME), 0)
+        if isinstance(reconsume, Rejection):
+            return reconsume
+        most = _count(_MAX, noted.get(_MAX), DEFAULT_MAX_RECONSUME_TIMES)
+        if isinstance(most, Rejection):
+            return most
+        raw = noted.get(_DELAY)
+        delay = 0 if raw is None else whole_number(raw)
+        if delay is None:
+            return Rejection(
+                ErrorCode.ILLEGAL_DELIVERY_TIME,
+                f"DELAY is {show(raw)}, which is no level; leave it out and the retries decide",
+            )
+        return retry_level(reconsume, most, delay, self._levels)
+
+    def _group(self, raw: bytes | None) -> str | Rejection:
+        if not raw:
+            return Rejection(
+                ErrorCode.MISSING_CONSUMER_GROUP,
+                "the record has no CONSUMER_GROUP header; it names the group that is to have the message again",
+            )
+        try:
+            group = raw.decode()
+        except UnicodeDecodeError:
+            return Rejection(ErrorCode.ILLEGAL_CONSUMER_GROUP, f"CONSUMER_GROUP is {show(raw)}, which is no UTF-8 text")
+        if group == self._own_group:
+            return Rejection(
+                ErrorCode.ILLEGAL_CONSUMER_GROUP, f"CONSUMER_GROUP is '{group}', the group of the sidecar itself"
+            )
+        if not all(map(is_legal_topic_name, (self._names.retry(group), self._names.dead_letter(group)))):
+            return Rejection(
+                ErrorCode.ILLEGAL_CONSUMER_GROUP,
+                f"CONSUMER_GROUP is {show(raw)}, which is too long for the name of a topic",
+            )
+        return group
+
+    def _judge_origin(self, raw: bytes | None) -> Rejection | None:
+        if not raw:
+            return Rejection(
+                ErrorCode.MISSING_RETRY_TOPIC,
+                "the record has no RETRY_TOPIC header; it names the topic that the message first came from",
+            )
+        if not is_legal_topic_name(self._names.physical(raw.decode(errors="replace"))):
+            return Rejection(
+                ErrorCode.ILLEGAL_RETRY_TOPIC, f"RETRY_TOPIC is {show(raw)}, which names no topic of Kafka"
+            )
+        return None
+
+    def _is_retry_topic(self, raw: bytes | None) -> bool:
+        topic = self._names.physical((raw or b"").decode(errors="replace"))
+        return self._names.kind(topic) is TopicKind.RETRY
+
+
+def _count(name: str, raw: bytes | None, default: int) -> int | Rejection:
+    if raw is None:
+        return default
+    number = whole_number(raw)
+    if number is None or not 0 <= number <= _MAX_RECONSUME:
+        return Rejection(ErrorCode.ILLEGAL_RECONSUME_TIMES, f"{name} is {show(raw)}, which is no number of retries")
+    return number

@@ -1,0 +1,72 @@
+"""Partitions whose local store has failed: closed, and opened anew after a while, which grows with every failure.
+
+Kafka holds all there is to know of a partition, so beginning again from the committed progress loses nothing; and a
+disk that is broken or full must not stop the partitions and levels that do not need it.
+"""
+
+from typing import NamedTuple
+
+from sidecar.clock import Clock
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+WAIT_MS_MIN = 500
+WAIT_MS_MAX = 30_000
+FORGIVEN_AFTER_MS = 60_000
+"""A failure this long after the one before counts as the first."""
+
+
+class Failure(NamedTuple):
+    """The last failure of a partition."""
+
+    error: Exception
+    failed_ms: float
+    wait_ms: int
+    is_closed: bool
+
+
+class Reopening:
+    """Which partitions have failed, and when they are to be tried again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[Place, Failure] = {}
+
+    def failed(self, place: Place, error: Exception) -> int:
+        """A partition is closed; after how many ms it is opened anew."""
+        now_ms = self._clock.monotonic_ms()
+        before = self._failures.get(place)
+        wait_ms = WAIT_MS_MIN
+        if before is not None and now_ms - before.failed_ms < FORGIVEN_AFTER_MS:
+            wait_ms = min(2 * before.wait_ms, WAIT_MS_MAX)
+        self._failures[place] = Failure(error, now_ms, wait_ms, True)
+        return wait_ms
+
+    def due(self) -> list[Place]:
+        """Those to be opened now."""
+        now_ms = self._clock.monotonic_ms()
+        return [
+            place
+            for place, failure in self._failures.items()
+            if failure.is_closed and now_ms - failure.failed_ms >= failure.wait_ms
+        ]
+
+    def opened(self, place: Place) -> None:
+        """A partition is open; its failures are remembered for when it fails again."""
+        if place in self._failures:
+            self._failures[place] = self._failures[place]._replace(is_closed=False)
+
+    def last_error(self, place: Place) -> Exception | None:
+        """What it failed of the last time, if it has."""
+        failure = self._failures.get(place)
+        return failure.error if failure is not None else None
+
+    def forget(self, place: Place) -> None:
+        """The partition is no longer ours."""
+        self._failures.pop(place, None)
+
+    @property
+    def closed(self) -> dict[Place, str]:
+        """Those that wait to be opened, and why."""
+        return {place: str(failure.error) for place, failure in self._failures.items() if failure.is_closed}

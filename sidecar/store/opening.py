@@ -1,0 +1,189 @@
+"""Opening the directory of a wheel partition as `recovery` says, and looking at one that is at rest."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sidecar.store import checkpoint as checkpoints
+from sidecar.store.checkpoint import Checkpoint
+from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion, WrongFileSize
+from sidecar.store.files import FileSystem
+from sidecar.store.payload_log import PayloadLog
+from sidecar.store.recovery import Case, Owner, judge
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_store import (
+    CHECKPOINT,
+    PAYLOAD_LOG,
+    PAYLOAD_LOG_SEGMENT_BYTES,
+    TIMER_LOG,
+    TIMER_LOG_SEGMENT_BYTES,
+    WHEEL,
+    TimerStore,
+    boot_id,
+)
+from sidecar.store.timer_wheel import TimerWheel
+
+
+class Opened(NamedTuple):
+    """A store, how its directory was found, and from where Kafka has to be read."""
+
+    store: TimerStore
+    case: Case
+    complete_to_offset: int
+    extra: dict[str, Any]
+
+
+def open_store(
+    directory: Path,
+    fs: FileSystem,
+    owner: Owner,
+    *,
+    slots_total: int,
+    precision_ms: int,
+    committed_offset: int,
+    lowest_needed_offset: int,
+    live_from_ms: int,
+    quota_bytes: int | None = None,
+) -> Opened:
+    """Open a directory as `recovery` says; what is of no use is removed.
+
+    Args:
+        committed_offset, lowest_needed_offset: I and L.
+        live_from_ms: the watermark's time; slots before it are done.
+        quota_bytes: the most that `put` lets the store grow to, but never less than `quota_bytes_min`.
+
+    Raises OSError: nothing is held open, and another try may succeed.
+    """
+    fs.makedirs(directory)
+    case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
+    if checkpoint is not None and case.is_usable:
+        try:
+            store, is_wheel_whole = _open(directory, fs, owner, slots_total, precision_ms, quota_bytes, checkpoint)
+            with ExitStack() as closing:
+                closing.callback(store.close, None, {})
+                store.take_in(live_from_ms, is_wheel_whole=is_wheel_whole)
+                store.mark_dirty(checkpoint)
+                closing.pop_all()
+        except StoreError:
+            case = Case.CORRUPT
+        else:
+            case = case if is_wheel_whole else Case.UNCLEAN
+            return Opened(store, case, checkpoint.complete_to_offset, checkpoint.extra)
+    _remove(directory, fs)
+    store, _ = _open(directory, fs, owner, slots_total, precision_ms, quota_bytes, None)
+    store.advance(live_from_ms)
+    return Opened(store, case, lowest_needed_offset, {})
+
+
+def check_store(directory: Path, fs: FileSystem) -> list[str]:
+    """What is wrong with a directory at rest; nothing is changed in it."""
+    try:
+        checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
+        if checkpoint is None:
+            return ["there is no checkpoint: the sidecar would rebuild from Kafka"]
+        with ExitStack() as closing:
+            timer_log = _open_timer_log(directory, fs, checkpoint, only_look=True)
+            closing.callback(timer_log.close)
+            payload_log = _open_payload_log(directory, fs, checkpoint, only_look=True)
+            closing.callback(payload_log.close)
+            problems = timer_log.check(checkpoint.precision_ms) + payload_log.check()
+            if checkpoint.wheel_crc is not None:
+                wheel = _whole_wheel(directory, fs, checkpoint)
+                if wheel is None:
+                    return [
+                        *problems,
+                        f"{directory / WHEEL}: not what the last stop left, the sidecar would make it anew",
+                    ]
+                closing.callback(wheel.close)
+                problems += wheel.check(timer_log.end_position)
+            return problems
+    except StoreError as error:
+        return [str(error)]
+
+
+def _examine(
+    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int
+) -> tuple[Case, Checkpoint | None]:
+    try:
+        checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
+    except UnknownFormatVersion:
+        return Case.UNKNOWN, None
+    except CorruptFile:
+        return Case.CORRUPT, None
+    return judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset), checkpoint
+
+
+def _open(
+    directory: Path,
+    fs: FileSystem,
+    owner: Owner,
+    slots_total: int,
+    precision_ms: int,
+    quota_bytes: int | None,
+    checkpoint: Checkpoint | None,
+) -> tuple[TimerStore, bool]:
+    """The store, and whether its wheel is as a clean stop left it, else empty. Raises StoreError, OSError."""
+    with ExitStack() as closing:
+        timer_log = _open_timer_log(directory, fs, checkpoint)
+        closing.callback(timer_log.close)
+        payload_log = _open_payload_log(directory, fs, checkpoint)
+        closing.callback(payload_log.close)
+        wheel = None if checkpoint is None else _whole_wheel(directory, fs, checkpoint)
+        is_wheel_whole = wheel is not None
+        if wheel is None:
+            fs.unlink(directory / WHEEL)
+            wheel = TimerWheel(directory / WHEEL, slots_total, precision_ms, fs)
+        closing.pop_all()
+    return TimerStore(directory, fs, timer_log, wheel, payload_log, owner, quota_bytes), is_wheel_whole
+
+
+def _open_timer_log(
+    directory: Path, fs: FileSystem, checkpoint: Checkpoint | None, *, only_look: bool = False
+) -> TimerLog:
+    return TimerLog(
+        directory / TIMER_LOG,
+        TIMER_LOG_SEGMENT_BYTES,
+        fs,
+        end_position=checkpoint.timer_log_end if checkpoint else None,
+        start_position=checkpoint.timer_log_start if checkpoint else 0,
+        crcs=checkpoint.timer_log_crcs if checkpoint else (),
+        only_look=only_look,
+    )
+
+
+def _open_payload_log(
+    directory: Path, fs: FileSystem, checkpoint: Checkpoint | None, *, only_look: bool = False
+) -> PayloadLog:
+    return PayloadLog(
+        directory / PAYLOAD_LOG,
+        PAYLOAD_LOG_SEGMENT_BYTES,
+        fs,
+        end_position=checkpoint.payload_log_end if checkpoint else None,
+        start_position=checkpoint.payload_log_start if checkpoint else 0,
+        only_look=only_look,
+    )
+
+
+def _whole_wheel(directory: Path, fs: FileSystem, checkpoint: Checkpoint) -> TimerWheel | None:
+    """The wheel as a clean stop left it; None where there was none, or it is not what was left."""
+    path = directory / WHEEL
+    if checkpoint.wheel_crc is None or fs.size(path) is None:
+        return None
+    try:
+        wheel = TimerWheel(path, checkpoint.slots_total, checkpoint.precision_ms, fs)
+    except WrongFileSize:
+        return None
+    if wheel.crc() == checkpoint.wheel_crc:
+        return wheel
+    wheel.close()
+    return None
+
+
+def _remove(directory: Path, fs: FileSystem) -> None:
+    """The checkpoint first: files without one are never taken for whole."""
+    fs.unlink(directory / CHECKPOINT)
+    for name in (TIMER_LOG, PAYLOAD_LOG):
+        fs.makedirs(directory / name)
+        for entry in fs.listdir(directory / name):
+            fs.unlink(directory / name / entry)
+    fs.unlink(directory / WHEEL)

@@ -1,0 +1,164 @@
+"""One answer made of the workers' answers: a function for each thing that is asked of all of them.
+
+Nothing is told by halves: while one worker does not answer, what concerns the store is refused (503), because a message
+that is not listed would be taken for one that does not wait.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastapi import Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from sidecar.pending import LIMIT_DEFAULT
+
+
+class Answer(NamedTuple):
+    """What one worker says."""
+
+    worker: int
+    status: int
+    """HTTP status; 0 where there is no answer."""
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def response(self) -> Response:
+        """The answer as it is."""
+        return Response(self.body, self.status, self.headers)
+
+
+Merge = Callable[[Mapping[str, str], Sequence[Answer]], Response]
+"""Makes one answer, given the query's parameters and the answer of every worker, in the order of their numbers."""
+
+SILENT = "does not answer: it hangs, starts, or has ended and is started anew"
+
+
+def merge_healthz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+    """Alive is a sidecar whose workers are all alive."""
+    faults = [f"worker {answer.worker} {_fault(answer)}" for answer in answers if answer.status != 200]
+    return PlainTextResponse("\n".join(faults or ["ok"]) + "\n", 503 if faults else 200)
+
+
+def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+    """Ready is a sidecar whose workers are all ready. What else they tell is taken as true where one says so."""
+    reasons: list[str] = []
+    others: dict[str, Any] = {}
+    for answer in answers:
+        told = answer.json() if answer.status in (200, 503) else {"reasons": [_fault(answer)]}
+        reasons += [f"worker {answer.worker}: {reason}" for reason in told.pop("reasons")]
+        others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
+    return JSONResponse({**others, "ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+
+def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+    """All that waits, the soonest first, up to the limit."""
+    if refusal := _refusal(answers):
+        return refusal
+    told = [answer.json() for answer in answers]
+    partitions = sorted(partition for one in told for partition in one["partitions"])
+    if len(set(partitions)) < len(partitions):
+        return _refuse("partitions are changing hands; ask again")
+    messages = [message for one in told for message in one["messages"]]
+    messages.sort(key=lambda message: (message["deliver_ms"], message["partition"], message["offset"]))
+    limit = int(query.get("limit", LIMIT_DEFAULT))
+    total = sum(one["total"] for one in told)
+    return JSONResponse({"total": total, "messages": messages[:limit], "partitions": partitions})
+
+
+def merge_cancel(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+    """What the worker that reads the cancel's partition knows; the others know that it is not theirs."""
+    others = [answer for answer in answers if _is_not_assigned(answer)]
+    concerned = [answer for answer in answers if answer not in others]
+    for answer in concerned:
+        if answer.status in (200, 404):
+            return answer.response()
+    return _refusal(concerned) or _of_none(others)
+
+
+def merge_switches(switched: dict[str, Any]) -> Merge:
+    """How the switches stand, or stand now: the same with every worker.
+
+    Args:
+        switched: takes what any worker has been switched to, so that those that are started anew start with it.
+    """
+
+    def merge(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+        for answer in answers:
+            if answer.status == 200:
+                switched.update(answer.json())
+        return _refusal(answers) or answers[0].response()
+
+    return merge
+
+
+def merge_metrics(own: CollectorRegistry) -> Merge:
+    """Every worker's metrics with its number as a label, and the supervisor's own.
+
+    They are not added up: a sum falls when one of its counters begins anew with its worker, and Prometheus takes a fall
+    for a reset of the whole, and counts the rest of it again.
+    """
+
+    def merge(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+        registry = CollectorRegistry()
+        registry.register(_Merged(answers))
+        return Response(generate_latest(registry) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
+
+    return merge
+
+
+class _Merged(Collector):
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        self._answers = answers
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
+        families: dict[str, Metric] = {up.name: up}
+        for answer in self._answers:
+            worker = str(answer.worker)
+            up.add_metric([worker], float(answer.status == 200))
+            if answer.status != 200:
+                continue
+            for family in text_string_to_metric_families(answer.body.decode()):
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    merged.add_sample(sample.name, {"worker": worker, **sample.labels}, sample.value, sample.timestamp)
+        yield from families.values()
+
+
+def _is_not_assigned(answer: Answer) -> bool:
+    detail = answer.json()["detail"] if answer.status == 404 else None
+    return isinstance(detail, dict) and detail["reason"] == "not_assigned"
+
+
+def _of_none(others: Sequence[Answer]) -> Response:
+    details = [answer.json()["detail"] for answer in others]
+    partitions = sorted({partition for detail in details for partition in detail["partitions"]})
+    has = f"they have the wheel partitions {', '.join(map(str, partitions))}" if partitions else "they have none yet"
+    message = f"no worker of this sidecar reads that partition; {has}"
+    return JSONResponse({"detail": {**details[0], "partitions": partitions, "message": message}}, 404)
+
+
+def _fault(answer: Answer) -> str:
+    return answer.body.decode(errors="replace").strip() if answer.status == 503 else SILENT
+
+
+def _refusal(answers: Sequence[Answer]) -> Response | None:
+    """Why there is no answer to give: because a worker is silent, before all; or it has refused."""
+    for answer in sorted(answers, key=lambda answer: answer.status):
+        if answer.status == 0:
+            return _refuse(f"worker {answer.worker} {SILENT}; ask again")
+        if answer.status != 200:
+            return answer.response()
+    return None
+
+
+def _refuse(detail: str) -> Response:
+    return JSONResponse({"detail": detail}, 503)

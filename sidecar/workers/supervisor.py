@@ -1,0 +1,140 @@
+"""``timewheel run --workers N``: the process that starts the workers, keeps them running, and answers for them."""
+
+import asyncio
+import signal
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from sidecar.clock import SystemClock
+from sidecar.data_dir import DataDir
+from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.settings import Settings
+from sidecar.topics import prepare_topics
+from sidecar.version import installed_version
+from sidecar.web.server import WebServer, listen
+from sidecar.workers.process import WorkerProcess
+from sidecar.workers.relay import make_relay
+
+FINAL_CODES = frozenset({UsageError.exit_code, DataDirectoryError.exit_code})
+"""Exit codes of a worker that another start would not mend."""
+
+LONG_LIFE_MS = 10_000
+"""A worker that ended sooner than this has failed to start, and the next attempt waits longer."""
+
+BACKOFF_MIN_S = 0.1
+BACKOFF_MAX_S = 10.0
+
+log = structlog.get_logger("timewheel")
+
+
+class WorkerFailedError(TimewheelError):
+    """A worker cannot go on, and another start would not mend it."""
+
+    def __init__(self, number: int, exit_code: int) -> None:
+        super().__init__(f"worker {number} cannot go on; its last line in the log says why")
+        self.exit_code = exit_code
+
+
+class Supervisor:
+    """A sidecar of several processes, from start to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._switched: dict[str, Any] = {}
+        self._workers = [
+            WorkerProcess(number, settings.of_worker(number), self._switched)
+            for number in range(1, settings.workers + 1)
+        ]
+        self._registry = CollectorRegistry()
+        self._restarts = Counter(
+            "timewheel_worker_restarts",
+            "Workers that ended and were started anew.",
+            ["worker"],
+            registry=self._registry,
+        )
+        self._stop = asyncio.Event()
+        self._failure: WorkerFailedError | None = None
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT arrives, or a worker cannot go on.
+
+        Raises:
+            UsageError, KafkaUnreachableError, TopicsError, DataDirectoryError, WorkerFailedError: see their exit codes.
+        """
+        settings = self._settings
+        # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
+        with DataDir(settings.data_dir):
+            # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
+            relay = make_relay(self._workers, self._registry, self._switched)
+            with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
+                log.info(
+                    "starting",
+                    version=installed_version(),
+                    bootstrap_servers=settings.bootstrap_servers,
+                    group_id=settings.group_id,
+                    identity=settings.identity,
+                    http_address=server.address,
+                    workers=settings.workers,
+                )
+                asyncio.run(self._supervise())
+        if self._failure is not None:
+            raise self._failure
+        log.info("stopped")
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        # 3. Topics: created or checked once, by nobody but us.
+        await asyncio.to_thread(prepare_topics, self._settings)
+        # 4. The workers, each started anew as often as it ends, until told to stop.
+        async with asyncio.TaskGroup() as tasks:
+            for worker in self._workers:
+                tasks.create_task(self._keep(worker))
+
+    async def _keep(self, worker: WorkerProcess) -> None:
+        """Start a worker, and again when it ends, until a stop is asked for or there is no sense in it."""
+        failures = 0
+        while not self._stop.is_set():
+            began_ms = self._clock.monotonic_ms()
+            code = await worker.run()
+            if self._stop.is_set():
+                return
+            if code in FINAL_CODES:
+                self._failure = self._failure or WorkerFailedError(worker.number, code)
+                self._stop_all()
+                return
+            lived_long = self._clock.monotonic_ms() - began_ms > LONG_LIFE_MS
+            failures = 0 if lived_long else failures + 1
+            delay_s = backoff_s(failures)
+            self._restarts.labels(str(worker.number)).inc()
+            log.warning("worker ended, starting it anew", worker=worker.number, end=_in_words(code), delay_s=delay_s)
+            await self._pause(delay_s)
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, but for a stop no longer."""
+        try:
+            await asyncio.wait_for(self._stop.wait(), delay_s)
+        except TimeoutError:
+            return
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        self._stop.set()
+        for worker in self._workers:
+            worker.stop()
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait after so many attempts in a row that came to nothing."""
+    return min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0**failures)
+
+
+def _in_words(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,261 @@
+"""What `ScheduledProducer` writes and hands out, on either cluster."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from connectors import DelayLevels, PendingReceipt, Receipt, ScheduledProducer, ScheduleError, TopicNames
+from connectors.testing.partitioner import murmur2
+from tests.contract.cluster import Bench, FakeCluster, read
+
+Names = Callable[..., str]
+
+
+@pytest.fixture
+def names(bench: Bench) -> TopicNames:
+    return TopicNames(f"{bench.name}.")
+
+
+@pytest.fixture
+def wheel(bench: Bench, names: TopicNames) -> str:
+    return bench.topic(3, names.wheel, message_timestamp_type="LogAppendTime")
+
+
+@pytest.fixture
+def producer(bench: Bench, names: TopicNames, wheel: str) -> ScheduledProducer:
+    return ScheduledProducer({}, names=names, levels=DelayLevels.parse("1s 2s"), clients=bench.cluster)
+
+
+def written(bench: Bench, topic: str, count: int, partitions: int = 3) -> list[Message]:
+    return read(bench.reader(topic, partitions=range(partitions)), count)
+
+
+def headers_of(message: Message) -> dict[str, bytes | None]:
+    headers = message.headers() or []
+    assert len(dict(headers)) == len(headers)
+    return dict(headers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("delay", "milliseconds"),
+    [
+        ("90s", b"90000"),
+        ("1h30m", b"5400000"),
+        (timedelta(hours=3), b"10800000"),
+        (timedelta(microseconds=1), b"1"),
+        (timedelta(0), b"0"),
+    ],
+)
+def test_a_delay_is_a_timedelta_or_a_text_and_never_rounded_down(
+    bench: Bench, producer: ScheduledProducer, wheel: str, delay: timedelta | str, milliseconds: bytes
+) -> None:
+    receipt = producer.send("orders", "v", key="k", headers={"TAGS": "a"}, delay=delay)
+    (message,) = written(bench, wheel, 1)
+    assert headers_of(message) == {
+        "TAGS": b"a",
+        "UNIQ_KEY": receipt.id.encode(),
+        "REAL_TOPIC": b"orders",
+        "TIMER_DELAY_MS": milliseconds,
+    }
+    assert (message.value(), message.key()) == (b"v", b"k")
+    assert receipt.deliver_ms == message.timestamp()[1] + int(milliseconds)
+    assert (receipt.partition, receipt.offset) == (message.partition(), message.offset())
+
+
+def test_a_time_counts_in_its_own_zone_and_is_never_early(
+    bench: Bench, producer: ScheduledProducer, wheel: str
+) -> None:
+    at = datetime.fromisoformat("2030-01-01T01:00:00.000001+01:00")
+    assert producer.send("orders", "v", deliver_at=at).deliver_ms == 1_893_456_000_001
+    (message,) = written(bench, wheel, 1)
+    assert headers_of(message)["TIMER_DELIVER_MS"] == b"1893456000001"
+
+
+def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
+    bench: Bench, names: TopicNames, producer: ScheduledProducer
+) -> None:
+    topic = bench.topic(1, names.level(2), message_timestamp_type="LogAppendTime")
+    receipt = producer.send("orders", "v", level=9)
+    (message,) = written(bench, topic, 1, partitions=1)
+    assert headers_of(message) == {"UNIQ_KEY": receipt.id.encode(), "REAL_TOPIC": b"orders"}
+    assert receipt.deliver_ms == message.timestamp()[1] + 2_000
+    for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
+        with pytest.raises(ScheduleError, match="waits on a level topic"):
+            change(receipt)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "give one of deliver_at, delay and level"),
+        ({"delay": "1s", "level": 1}, "give one of deliver_at, delay and level"),
+        ({"delay": "1s", "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, "give one of"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+        ({"delay": "90"}, "'90' is not a duration"),
+        ({"delay": 90}, "neither a timedelta nor a text"),
+        ({"delay": timedelta(seconds=-1)}, "negative"),
+        ({"delay_ms": -1}, "negative"),
+        ({"delay": timedelta(days=40_000)}, "too long"),
+        ({"level": 0}, "levels are counted from 1"),
+        ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_refused_at_once(
+    producer: ScheduledProducer, arguments: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ScheduleError, match=words):
+        producer.send("orders", "v", **arguments)  # type: ignore[arg-type]
+    assert producer.flush() == 0
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "x" * 250, ".."])
+def test_a_destination_that_no_topic_can_be_is_refused(producer: ScheduledProducer, topic: str) -> None:
+    with pytest.raises(ScheduleError, match="no legal topic name"):
+        producer.send(topic, "v", delay="1s")
+
+
+def test_logical_destinations_are_understood(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
+    producer.send("%DLQ%billing", "v", delay="1s")
+    (message,) = written(bench, wheel, 1)
+    assert headers_of(message)["REAL_TOPIC"] == f"{bench.name}.DLQ-billing".encode()
+
+
+def test_a_cancel_finds_its_message_where_a_java_producer_would_put_the_key(
+    bench: Bench, producer: ScheduledProducer, wheel: str
+) -> None:
+    keys = [f"key-{number}".encode() for number in range(20)]
+    receipts = [producer.send("orders", "v", key=key, delay="1h") for key in keys]
+    assert [receipt.partition for receipt in receipts] == [(murmur2(key) & 0x7FFFFFFF) % 3 for key in keys]
+    places = [producer.cancel(receipt) for receipt in receipts]
+    messages = {(message.partition(), message.offset()): message for message in written(bench, wheel, 40)}
+    for receipt, place in zip(receipts, places, strict=True):
+        assert place[0] == receipt.partition
+        assert (messages[place].value(), messages[place].key()) == (None, receipt.key)
+        assert headers_of(messages[place]) == {
+            "TIMER_DEL_UNIQKEY": receipt.id.encode(),
+            "TIMER_DELIVER_MS": b"%d" % receipt.deliver_ms,
+            "REAL_TOPIC": b"orders",
+        }
+
+
+def test_another_time_is_one_record_that_replaces(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
+    receipt = producer.send("orders", "v", key="k", headers=[("TAGS", "a"), ("REAL_QID", "2")], delay="1h")
+    again = producer.reschedule(receipt, delay=timedelta(hours=2))
+    once_more = producer.reschedule(again, deliver_at=datetime(2030, 1, 1, tzinfo=UTC))
+    last = written(bench, wheel, 3)[2]
+    assert headers_of(last) == {
+        "TAGS": b"a",
+        "REAL_QID": b"2",
+        "UNIQ_KEY": receipt.id.encode(),
+        "REAL_TOPIC": b"orders",
+        "TIMER_REPLACE_UNIQKEY": receipt.id.encode(),
+        "TIMER_DELIVER_MS": b"1893456000000",
+    }
+    assert (last.value(), last.key(), last.partition()) == (b"v", b"k", receipt.partition)
+    assert (once_more.id, once_more.offset, once_more.deliver_ms) == (receipt.id, last.offset(), 1_893_456_000_000)
+
+
+def test_a_batch_is_not_waited_for_one_by_one(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
+    told: list[Receipt | KafkaError] = []
+    with producer:
+        pending = [producer.begin_send("orders", b"%d" % i, told.append, delay="1h") for i in range(1_000)]
+    receipts = [one.result() for one in pending]
+    assert len({receipt.id for receipt in receipts}) == 1_000
+    assert [one.id for one in pending] == [receipt.id for receipt in receipts]
+    assert sorted(told, key=str) == sorted(receipts, key=str)
+    assert len(written(bench, wheel, 1_000)) == 1_000
+
+
+def test_a_pending_receipt_can_be_waited_for_by_itself(producer: ScheduledProducer) -> None:
+    pending = producer.begin_send("orders", "v", delay="1h")
+    assert isinstance(pending, PendingReceipt)
+    assert pending.result().id == pending.id
+    assert pending.is_answered
+
+
+def test_a_missing_schedule_topic_is_told_and_not_made(bench: Bench, names: TopicNames) -> None:
+    producer = ScheduledProducer({"message.timeout.ms": 500}, names=names, clients=bench.cluster)
+    with pytest.raises(KafkaException):
+        producer.send("orders", "v", delay="1s")
+    assert names.wheel not in bench.admin.list_topics(timeout=5).topics
+
+
+# --- RocketMQ's rules for attempts, where only the in-memory Kafka can refuse on request ------------------------------
+
+
+@pytest.fixture
+def faulty(fake_bench: Bench) -> tuple[Bench, ScheduledProducer]:
+    assert isinstance(fake_bench.cluster, FakeCluster)
+    fake_bench.topic(4, "SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")
+    return fake_bench, ScheduledProducer({}, clients=fake_bench.cluster)
+
+
+def refuse(bench: Bench, code: int, *partitions: int) -> None:
+    assert isinstance(bench.cluster, FakeCluster)
+    for partition in partitions:
+        bench.cluster.kafka.faults.refuse("SCHEDULE_TOPIC_XXXX-wheel", partition=partition, code=code)
+
+
+def attempts(bench: Bench) -> int:
+    assert isinstance(bench.cluster, FakeCluster)
+    return bench.cluster.kafka.faults.hits["send:before"]
+
+
+def test_a_record_with_a_free_place_tries_other_partitions(faulty: tuple[Bench, ScheduledProducer]) -> None:
+    bench, producer = faulty
+    refuse(bench, KafkaError.NOT_ENOUGH_REPLICAS, 0, 1)
+    assert {producer.send("orders", "v", delay="1h").partition for _ in range(8)} == {2, 3}
+    assert len(written(bench, "SCHEDULE_TOPIC_XXXX-wheel", 8, partitions=4)) == 8
+
+
+def test_a_sync_send_is_tried_three_times_and_an_async_one_once(faulty: tuple[Bench, ScheduledProducer]) -> None:
+    bench, producer = faulty
+    refuse(bench, KafkaError.NOT_ENOUGH_REPLICAS, 0, 1, 2, 3)
+    with pytest.raises(KafkaException, match="NOT_ENOUGH_REPLICAS"):
+        producer.send("orders", "v", delay="1h")
+    assert attempts(bench) == 3
+    pending = producer.begin_send("orders", "v", delay="1h")
+    with pytest.raises(KafkaException, match="NOT_ENOUGH_REPLICAS"):
+        pending.result()
+    assert attempts(bench) == 4
+
+
+@pytest.mark.parametrize("place", [{"key": "k"}, {"headers": {"REAL_QID": "1"}}])
+def test_a_record_with_a_place_of_its_own_is_not_sent_elsewhere(
+    faulty: tuple[Bench, ScheduledProducer], place: dict[str, object]
+) -> None:
+    bench, producer = faulty
+    refuse(bench, KafkaError.NOT_ENOUGH_REPLICAS, 0, 1, 2, 3)
+    with pytest.raises(KafkaException):
+        producer.send("orders", "v", delay="1h", **place)  # type: ignore[arg-type]
+    assert attempts(bench) == 1
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError._MSG_TIMED_OUT, KafkaError.MSG_SIZE_TOO_LARGE]
+)
+def test_what_may_have_been_taken_or_cannot_be_is_not_tried_again(
+    faulty: tuple[Bench, ScheduledProducer], code: int
+) -> None:
+    bench, producer = faulty
+    refuse(bench, code, 0, 1, 2, 3)
+    with pytest.raises(KafkaException):
+        producer.send("orders", "v", delay="1h")
+    assert attempts(bench) == 1
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_within_the_timeout(
+    faulty: tuple[Bench, ScheduledProducer],
+) -> None:
+    bench, producer = faulty
+    assert isinstance(bench.cluster, FakeCluster)
+    kafka = bench.cluster.kafka
+    kafka.make_unavailable(5_000)
+    assert producer.send("orders", "v", delay="1h").offset == 0
+    kafka.make_unavailable(60_000)
+    began_ms = kafka.clock.monotonic_ms()
+    with pytest.raises(KafkaException, match="no acknowledgement from the schedule topic within 2 s"):
+        producer.send("orders", "v", delay="1h", timeout_s=2)
+    assert kafka.clock.monotonic_ms() - began_ms == 2_000

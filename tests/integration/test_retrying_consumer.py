@@ -1,0 +1,437 @@
+"""`RetryingConsumer` as applications run it: threads, coroutines, time-outs, stops and rebalances, on a real broker."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from connectors import ConsumeContext, ConsumedMessage, ConsumeResult, RetryingConsumer, TopicNames
+from tests.support.kafka import Kafka, Record
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+SUCCESS, LATER = ConsumeResult.CONSUME_SUCCESS, ConsumeResult.RECONSUME_LATER
+
+
+class Group:
+    """A consumer group on topics of its own."""
+
+    def __init__(self, kafka: Kafka, prefix: str) -> None:
+        self.kafka = kafka
+        self.id = f"{prefix}g"
+        self.names = TopicNames(prefix)
+        self.topic = kafka.create_topic(f"{prefix}payments", 3)
+        kafka.create_topic(self.names.send_back)
+        kafka.create_topic(self.names.retry(self.id))
+        self._consumers: list[RetryingConsumer] = []
+
+    def consumer(self, *, config: dict[str, Any] | None = None, **arguments: Any) -> RetryingConsumer:
+        options = {
+            "bootstrap.servers": self.kafka.bootstrap_servers,
+            "group.id": self.id,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 200,
+            **(config or {}),
+        }
+        consumer = RetryingConsumer(options, [self.topic], names=self.names, **arguments)
+        self._consumers.append(consumer)
+        return consumer
+
+    def close(self) -> None:
+        for consumer in self._consumers:
+            consumer.close()
+
+    def produce(self, count: int, *, key: bytes | None = None) -> None:
+        self.kafka.produce((self.topic, key or b"%d" % number, b"%d" % number, []) for number in range(count))
+
+    def sent_back(self, count: int) -> list[Record]:
+        records = self.kafka.read([self.names.send_back], count)
+        assert len(records) == count
+        return records
+
+    def wait_committed(self) -> None:
+        """Until the group has committed the end of every partition."""
+        wait_until(lambda: self.kafka.lag(self.id, self.topic) == 0, "everything is committed")
+
+    def committed(self, partition: int = 0) -> int:
+        asked = [ConsumerGroupTopicPartitions(self.id, [TopicPartition(self.topic, partition)])]
+        answer = self.kafka.admin.list_consumer_group_offsets(asked)[self.id].result(10)
+        return int(answer.topic_partitions[0].offset)
+
+
+@pytest.fixture
+def group(kafka: Kafka, prefix: str) -> Iterator[Group]:
+    group = Group(kafka, prefix)
+    yield group
+    group.close()
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_at_a_time_as_allowed_and_no_more(group: Group) -> None:
+    group.produce(40)
+    consumer = group.consumer(concurrency=4)
+    together = threading.Barrier(4)
+    running = Counter[str]()
+    highest: list[int] = []
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        running["now"] += 1
+        highest.append(running["now"])
+        together.wait(20)  # passes only where four are here at a time
+        running["now"] -= 1
+        return SUCCESS
+
+    with consumer:
+        group.wait_committed()
+    assert len(highest) == 40
+    assert max(highest) == 4
+
+
+def test_a_listener_that_takes_too_long_is_sent_back_and_its_answer_ignored(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.produce(4, key=b"one partition")
+    consumer = group.consumer(consume_timeout="300ms")
+    may_end = threading.Event()
+
+    @consumer.batch_listener(4)
+    def listen(_messages: Sequence[ConsumedMessage], _context: ConsumeContext) -> ConsumeResult:
+        may_end.wait(30)
+        return SUCCESS
+
+    with consumer:
+        assert sorted(record.value or b"" for record in group.sent_back(4)) == [b"0", b"1", b"2", b"3"]
+        group.wait_committed()
+        may_end.set()
+        wait_until(lambda: "ended with CONSUME_SUCCESS after its time" in caplog.text, "the late answer is logged")
+    assert "takes longer than 300ms" in caplog.text
+    group.sent_back(4)
+
+
+def test_long_work_does_not_drop_out_of_the_group(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    group.produce(1)
+    config = {"max.poll.interval.ms": 6_000}
+    consumer = group.consumer(config=config)
+    seen: list[float] = []
+    may_end = threading.Event()
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        seen.append(time.monotonic())
+        may_end.wait(30)
+        return SUCCESS
+
+    with consumer:
+        wait_until(lambda: seen and time.monotonic() - seen[0] > 7, "longer than max.poll.interval.ms has passed")
+        may_end.set()
+        group.wait_committed()
+    assert len(seen) == 1
+    assert "MAXPOLL" not in caplog.text
+    assert "Application maximum poll interval" not in caplog.text
+
+
+def test_a_full_partition_is_paused_and_the_others_go_on(group: Group) -> None:
+    group.kafka.produce([(group.topic, None, b"slow", [])] * 30, partitioner="murmur2_random")
+    consumer = group.consumer(concurrency=2, max_in_flight=4)
+    may_end = threading.Event()
+    seen: list[ConsumedMessage] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message)
+        if message.offset == 0 and message.partition == seen[0].partition:
+            may_end.wait(30)
+        return SUCCESS
+
+    with consumer:
+        held = wait_until(lambda: seen, "a record has been seen")[0].partition
+        for number in range(20):
+            group.kafka.produce([(group.topic, b"%d" % number, b"more", [])])
+        others = [partition for partition in range(3) if partition != held]
+        wait_until(
+            lambda: all(_lag(group, partition) == 0 for partition in others), "the other partitions have been read"
+        )
+        # The partition with the held record is not read beyond its limit.
+        assert len([message for message in seen if message.partition == held]) <= 6
+        may_end.set()
+        group.wait_committed()
+
+
+def _lag(group: Group, partition: int) -> int:
+    place = TopicPartition(group.topic, partition)
+    end = group.kafka.admin.list_offsets({place: OffsetSpec.latest()})[place].result(10).offset
+    return int(end) - max(0, group.committed(partition))
+
+
+def test_a_listener_that_raises_what_only_a_process_should_costs_no_worker(group: Group) -> None:
+    group.produce(6)
+    consumer = group.consumer(concurrency=1)
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        raise SystemExit
+
+    with consumer:
+        group.wait_committed()
+    group.sent_back(6)
+
+
+def test_stopping_outlasts_the_session(group: Group) -> None:
+    group.produce(1)
+    consumer = group.consumer()
+    entered, may_end = threading.Event(), threading.Event()
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        entered.set()
+        may_end.wait(30)
+        return SUCCESS
+
+    consumer.start()
+    assert entered.wait(30)
+    consumer.stop()
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 8, "longer than session.timeout.ms has passed")
+    assert consumer.is_running
+    may_end.set()
+    consumer.close()
+    assert group.kafka.lag(group.id, group.topic) == 0
+
+
+# --- in order ---------------------------------------------------------------------------------------------------------
+
+
+def test_orderly_partitions_keep_their_order_beside_each_other(group: Group) -> None:
+    group.produce(300)
+    consumer = group.consumer(orderly=True, suspend="10ms", concurrency=3)
+    handled: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    inside: set[int] = set()
+    overlaps: list[int] = []
+    seen = Counter[tuple[int, int]]()
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        if message.partition in inside:
+            overlaps.append(message.partition)
+        inside.add(message.partition)
+        place = message.partition, message.offset
+        seen[place] += 1
+        failed = message.offset % 10 == 3 and seen[place] < 3
+        if not failed:
+            handled[message.partition].append(message.offset)
+        inside.discard(message.partition)
+        return LATER if failed else SUCCESS
+
+    with consumer:
+        group.wait_committed()
+    assert overlaps == []
+    for partition, offsets in handled.items():
+        assert offsets == list(range(len(offsets))), f"partition {partition}"
+    assert sum(map(len, handled.values())) == 300
+
+
+def test_orderly_one_worker_serves_every_partition(group: Group) -> None:
+    group.produce(900)
+    consumer = group.consumer(orderly=True, concurrency=1)
+    order: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        order.append(message.partition)
+        return SUCCESS
+
+    with consumer:
+        group.wait_committed()
+    assert len(order) == 900
+    assert set(order) == {0, 1, 2}
+
+
+# --- coroutines -------------------------------------------------------------------------------------------------------
+
+
+def test_coroutines_run_in_the_applications_event_loop(group: Group) -> None:
+    group.produce(50)
+    consumer = group.consumer(concurrency=10)
+    seen: list[bytes] = []
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        entered = asyncio.Barrier(10)
+
+        @consumer.listener
+        async def listen(message: ConsumedMessage) -> ConsumeResult:
+            assert asyncio.get_running_loop() is loop
+            await entered.wait()
+            seen.append(message.value or b"")
+            if len(seen) == 50:
+                done.set()
+            return LATER if message.value == b"7" else SUCCESS
+
+        running = asyncio.create_task(consumer.run_async())
+        async with asyncio.timeout(30):
+            await done.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(application())
+    assert sorted(map(int, seen)) == list(range(50))
+    assert group.sent_back(1)[0].value == b"7"
+    assert group.kafka.lag(group.id, group.topic) == 0
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_coroutine_that_takes_too_long_is_cancelled(group: Group, orderly: bool) -> None:
+    group.produce(1)
+    consumer = group.consumer(consume_timeout="200ms", orderly=orderly, suspend="10ms", max_reconsume_times=0)
+    ends: list[str] = []
+
+    @consumer.listener
+    async def listen(_message: ConsumedMessage) -> ConsumeResult:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        return SUCCESS
+
+    with consumer:
+        group.wait_committed()
+    assert ends == ["cancelled"]
+    assert group.sent_back(1)[0].header("DELAY") == (b"-1" if orderly else None)
+
+
+def test_coroutines_run_without_an_event_loop_of_the_applications(group: Group) -> None:
+    group.produce(5)
+    consumer = group.consumer()
+    seen: list[bytes | None] = []
+
+    @consumer.batch_listener(2)
+    async def listen(messages: Sequence[ConsumedMessage], _context: ConsumeContext) -> ConsumeResult:
+        await asyncio.sleep(0)
+        seen.extend(message.value for message in messages)
+        return SUCCESS
+
+    with consumer:
+        group.wait_committed()
+    assert len(seen) == 5
+
+
+# --- ends and changes -------------------------------------------------------------------------------------------------
+
+
+def test_stopping_lets_the_listener_finish_and_commits_what_it_did(group: Group) -> None:
+    group.produce(1)
+    consumer = group.consumer()
+    entered, may_end = threading.Event(), threading.Event()
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        entered.set()
+        may_end.wait(30)
+        return LATER
+
+    consumer.start()
+    assert entered.wait(30)
+    consumer.stop()
+    may_end.set()
+    consumer.close()
+    assert group.kafka.lag(group.id, group.topic) == 0
+    group.sent_back(1)
+
+
+def test_what_does_not_finish_in_time_is_not_committed(group: Group) -> None:
+    group.produce(3, key=b"one partition")
+    consumer = group.consumer(stop_timeout="200ms")
+    entered, may_end = threading.Event(), threading.Event()
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        if message.value == b"1":
+            entered.set()
+            may_end.wait(30)
+        return SUCCESS
+
+    consumer.start()
+    assert entered.wait(30)
+    consumer.close()
+    may_end.set()
+    partition = group.kafka.read([group.topic], 3)[0].partition
+    assert group.committed(partition) == 1
+
+
+def test_a_rebalance_waits_for_the_listener_and_repeats_nothing(group: Group) -> None:
+    group.produce(300)
+    seen: Counter[tuple[int, int]] = Counter()
+    entered = threading.Event()
+
+    def member() -> RetryingConsumer:
+        consumer = group.consumer(concurrency=2, config={"partition.assignment.strategy": "range"})
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen[message.partition, message.offset] += 1
+            entered.set()
+            threading.Event().wait(0.005)  # work
+            return SUCCESS
+
+        return consumer
+
+    with member():
+        assert entered.wait(30)
+        with member():
+            group.wait_committed()
+    assert sum(seen.values()) == len(seen) == 300
+
+
+def test_an_end_in_the_thread_is_told_by_close(group: Group) -> None:
+    consumer = group.consumer(config={"auto.offset.reset": "error"})
+    consumer.listener(lambda _message: SUCCESS)
+    consumer.start()
+    wait_until(lambda: not consumer.is_running, "it has ended")
+    with pytest.raises(KafkaException, match="no previously committed offset"):
+        consumer.close()
+    consumer.close()
+
+
+def test_a_listener_may_stop_its_consumer(group: Group) -> None:
+    group.produce(1)
+    consumer = group.consumer()
+
+    @consumer.listener
+    def listen(_message: ConsumedMessage) -> ConsumeResult:
+        consumer.stop()
+        return SUCCESS
+
+    consumer.run()
+    assert group.kafka.lag(group.id, group.topic) == 0
+
+
+def test_logs_name_the_listener_and_the_record(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    group.produce(1)
+    consumer = group.consumer()
+
+    @consumer.listener
+    def charge(_message: ConsumedMessage) -> ConsumeResult:
+        raise ValueError("no such account")
+
+    caplog.set_level(logging.ERROR)
+    with consumer:
+        group.wait_committed()
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert "charge failed on" in record.getMessage()
+    assert f"{group.topic}-" in record.getMessage()
+    assert isinstance(record.exc_info[1] if record.exc_info else None, ValueError)

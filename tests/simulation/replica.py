@@ -1,0 +1,167 @@
+"""One sidecar through all its lives: killed, stopped, suspended, without power, and always started again."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors.testing import Process, SimulatedCrash
+from sidecar.clock import HighWaterClock
+from sidecar.dispatch.call_thread import InlineCaller
+from sidecar.dispatch.wheel import WheelPartition
+from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
+from sidecar.health import Health
+from sidecar.loop import Loop
+from sidecar.pending import PendingAnswer, PendingQuery
+from tests.simulation.disk import Disk, Mount
+from tests.simulation.oracle import METRICS
+from tests.simulation.test_loop_on_fake import LateCaller, make_clients
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+END_OF_SESSION = (ClientsLostError, KafkaUnreachableError, DataDirectoryError)
+
+
+class Replica:
+    """What runs, on a machine with a disk of its own."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, world.clock.monotonic_ms)
+        self.loop: Loop | None = None
+        self.clock = HighWaterClock(world.clock)
+        self._world = world
+        self._process: Process | None = None
+        self._mount: Mount | None = None
+        self._health = Health(self.clock)
+
+    @property
+    def boot_id(self) -> str:
+        """The machine's, this time."""
+        return f"{self.name}-{self.disk.boots}"
+
+    def begin(self) -> None:
+        """A new life."""
+        world = self._world
+        self.end()
+        if world.damages and world.chance.random() < 0.35:
+            world.tell(f"{self.name}: disk {self.disk.damage()}")
+        self.clock = HighWaterClock(world.clock)
+        self._connect()
+
+    def _connect(self) -> None:
+        world = self._world
+        world.at_work = self
+        self._health = Health(self.clock)
+        self._process = world.kafka.process(self.name)
+        self._mount = self.disk.mount(self._process)
+        settings = world.settings.model_copy(update={"instance_id": self.name, "data_dir": Path("/", self.name)})
+        caller = InlineCaller() if world.chance.random() < 0.5 else LateCaller()
+        try:
+            clients = make_clients(self._process, settings, self.clock, caller)
+            self.loop = Loop(settings, clients, self.clock, self._health, METRICS, file_system=self._mount)
+        except SimulatedCrash as crash:
+            world.tell(f"{self.name}: dies at its start: {crash}")
+        except END_OF_SESSION as error:
+            world.tell(f"{self.name}: no session: {error}")
+
+    def end(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+        if self._mount is not None:
+            self.disk.boot(self._mount)
+        self.loop = self._process = self._mount = None
+
+    def lose_power(self) -> None:
+        """Its machine goes down, and takes with it what was not synced."""
+        self.end()
+        self.disk.lose_power()
+
+    def suspend(self) -> None:
+        if self._process is not None:
+            self._process.suspend()
+
+    def stop(self) -> None:
+        """SIGTERM: the transaction in hand is finished, the files are closed, the clients are left."""
+        if self.loop is None:
+            return
+        self._world.at_work = self
+        try:
+            self.loop.run(lambda: True)
+        except SimulatedCrash as crash:
+            self._world.tell(f"{self.name}: dies while it stops: {crash}")
+        except END_OF_SESSION as error:
+            self._world.tell(f"{self.name}: stops without a session: {error}")
+        self.end()
+
+    def turn(self) -> None:
+        """One turn of its loop; where it is dead, or its session is over, the next life or session."""
+        if self.loop is None:
+            self.begin()
+            return
+        self._world.at_work = self
+        try:
+            self.loop.turn()
+        except SimulatedCrash as crash:
+            self._world.tell(f"{self.name}: dies: {crash}")
+            self.begin()
+        except END_OF_SESSION as error:
+            self._world.tell(f"{self.name}: session over: {error}")
+            self._close(error)
+
+    def _close(self, error: Exception) -> None:
+        """As the daemon does: the sources are closed, new clients are made in the same process."""
+
+        def ends() -> bool:
+            raise error
+
+        try:
+            if self.loop is not None:
+                self.loop.run(ends)
+        except SimulatedCrash as crash:
+            self._world.tell(f"{self.name}: dies: {crash}")
+            self.begin()
+        except END_OF_SESSION:
+            clock = self.clock
+            self.end()
+            self.clock = clock
+            self._connect()
+
+    @property
+    def trouble(self) -> str:
+        """What it still has to do; empty where all it has is read, sent and committed."""
+        if self.loop is None:
+            return "does not run"
+        told = []
+        for source in self.loop.sources:
+            log = self._world.kafka.log(source.topic, source.partition)
+            assert log is not None
+            if source.position < log.end or source.next_due_ms is not None or source.has_progress or source.waiting:
+                told.append(
+                    f"{source.topic}-{source.partition} at {source.position} of {log.end}, next {source.next_due_ms}, "
+                    f"{source.waiting} waiting, {source.trouble}"
+                )
+        return ", ".join(told)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it has closed a partition that it means to open again."""
+        return self.loop is not None and bool(self._health.failing)
+
+    @property
+    def wheel_partitions(self) -> set[int]:
+        sources = self.loop.sources if self.loop is not None else []
+        return {source.partition for source in sources if isinstance(source, WheelPartition)}
+
+    def count_pending(self) -> int:
+        """What it tells of as waiting."""
+        if self.loop is None:
+            return 0
+        steps = self.loop.pending(PendingQuery())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer: PendingAnswer = end.value[0]
+                return answer.total

@@ -1,0 +1,56 @@
+"""The wheel partition through 1,000 random histories: exactly once, never early, a cancel that counted is final."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+
+from connectors.testing import LABELS as KAFKA_LABELS
+from tests.simulation.disk import DAMAGES
+from tests.simulation.disk import LABELS as DISK_LABELS
+from tests.simulation.ledger import Violation
+from tests.simulation.world import World
+
+SEEDS = 1_000
+
+NOT_CALLED = frozenset(
+    f"{call}:{side}"
+    for call in ("create_topics", "delete_topics", "delete_records", "commit", "watermarks", "close")
+    for side in ("before", "after")
+) | {"poll:before"}
+"""Calls that the loop does not make: its progress goes with its transactions, its queues do not fill."""
+
+
+class Histories(NamedTuple):
+    """What has come of them."""
+
+    failures: dict[int, str]
+    """By seed."""
+    hits: Counter[str]
+    """How often each label was passed, and each damage done."""
+
+
+@pytest.fixture(scope="module")
+def histories() -> Histories:
+    failures: dict[int, str] = {}
+    hits: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        world = World(seed)
+        try:
+            world.run()
+        except Violation as violation:
+            failures[seed] = str(violation)
+        hits.update(world.kafka.faults.hits)
+        for replica in world.replicas:
+            hits.update(replica.disk.hits)
+    return Histories(failures, hits)
+
+
+def test_whatever_happens_every_message_is_delivered_once_or_cancelled(histories: Histories) -> None:
+    told = "\n".join(f"python -m tests.simulation.world {seed}  # {told}" for seed, told in histories.failures.items())
+    assert not histories.failures, f"seeds that fail:\n{told}"
+
+
+def test_every_point_at_which_something_may_go_wrong_was_passed(histories: Histories) -> None:
+    missing = {*KAFKA_LABELS, *DISK_LABELS, *DAMAGES} - NOT_CALLED - set(histories.hits)
+    assert not missing

@@ -1,0 +1,179 @@
+"""The parts of `RetryingConsumer`: offsets, settings, listeners, messages."""
+
+import random
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from connectors import ConsumedMessage, ConsumeResult, MessageModel, RetryingConsumer
+from connectors.consuming.listener import Listener
+from connectors.consuming.message import ConsumeContext, as_consumed
+from connectors.consuming.process_queue import ProcessQueue
+from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
+from connectors.testing import InMemoryKafka
+
+
+def consumer(**arguments: Any) -> RetryingConsumer:
+    return RetryingConsumer({"group.id": "g"}, **{"topics": ["t"], "clients": InMemoryKafka(), **arguments})
+
+
+# --- which offset may be committed ------------------------------------------------------------------------------------
+
+
+def test_committable_is_the_lowest_offset_that_is_not_done() -> None:
+    queue = ProcessQueue(("t", 0))
+    assert queue.committable is None
+    for offset in (4, 5, 6, 7, 9):
+        queue.read(offset)
+    queue.done([5, 6, 9])
+    assert (queue.committable, queue.in_flight) == (4, 5)
+    queue.done([4])
+    assert (queue.committable, queue.in_flight) == (7, 2)
+    queue.done([7])
+    assert (queue.committable, queue.in_flight) == (10, 0)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_committable_in_any_order_of_doing(seed: int) -> None:
+    chance = random.Random(seed)
+    offsets = sorted(chance.sample(range(200), 60))
+    queue = ProcessQueue(("t", 0))
+    for offset in offsets:
+        queue.read(offset)
+    left = set(offsets)
+    for offset in chance.sample(offsets, len(offsets)):
+        assert queue.committable == min(left)
+        queue.done([offset])
+        left.discard(offset)
+    assert queue.committable == offsets[-1] + 1
+
+
+def test_an_offset_is_committed_once_unless_that_fails() -> None:
+    queue = ProcessQueue(("t", 0))
+    queue.read(0)
+    assert [queue.take_uncommitted(), queue.take_uncommitted()] == [0, None]
+    queue.commit_failed()
+    assert queue.take_uncommitted() == 0
+    queue.done([0])
+    assert [queue.take_uncommitted(), queue.take_uncommitted()] == [1, None]
+
+
+def test_an_offset_behind_is_noticed() -> None:
+    queue = ProcessQueue(("t", 0))
+    assert not queue.is_behind(0)
+    queue.read(5)
+    assert [queue.is_behind(offset) for offset in (4, 5, 6)] == [True, True, False]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_rocketmqs() -> None:
+    assert reconsume_limit(None, is_orderly=False) == 16
+    assert reconsume_limit(None, is_orderly=True) == ENDLESS
+    assert reconsume_limit(0, is_orderly=True) == 0
+    assert [within_suspend_limits(ms) for ms in (0, 10, 1_000, 30_000, 30_001)] == [10, 10, 1_000, 30_000, 30_000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"topics": []}, "give a list of at least one topic"),
+        ({"topics": "t"}, "give a list of at least one topic"),
+        ({"topics": ["a b"]}, "no legal topic name"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"max_in_flight": 0}, "max_in_flight is 0"),
+        ({"max_reconsume_times": -1}, "max_reconsume_times is -1"),
+        ({"consume_timeout": "0s"}, "consume_timeout is 0"),
+        ({"consume_timeout": "15"}, "consume_timeout: '15' is not a duration"),
+        ({"model": "TWICE"}, "'TWICE' is not a valid MessageModel"),
+    ],
+)
+def test_a_wrong_argument_is_told(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        consumer(**arguments)
+
+
+def test_a_group_is_needed() -> None:
+    with pytest.raises(ValueError, match=r"config has no group\.id"):
+        RetryingConsumer({}, ["t"], clients=InMemoryKafka())
+
+
+def test_durations_are_timedeltas_or_texts() -> None:
+    assert duration_ms("x", "1m30s") == 90_000
+
+
+@pytest.mark.parametrize(
+    ("model", "topics", "expected"),
+    [
+        (MessageModel.CLUSTERING, ["a", "b"], ["a", "b", "RETRY-g"]),
+        (MessageModel.CLUSTERING, ["a", "%RETRY%g"], ["a", "RETRY-g"]),
+        (MessageModel.BROADCASTING, ["a", "%DLQ%h"], ["a", "DLQ-h"]),
+    ],
+)
+def test_the_retry_topic_is_subscribed_to_once(model: MessageModel, topics: list[str], expected: list[str]) -> None:
+    assert consumer(topics=topics, model=model)._settings.subscription == expected
+
+
+# --- listeners --------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_has_one_listener_and_runs_once() -> None:
+    one = consumer()
+    with pytest.raises(ValueError, match="the consumer has no listener"):
+        one.poll()
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    with pytest.raises(ValueError, match="the consumer has its listener"):
+        one.batch_listener(2)(lambda _messages, _context: None)
+    one.poll()
+    one.close()
+    with pytest.raises(RuntimeError, match="runs once"):
+        one.poll()
+    with pytest.raises(ValueError, match="the smallest batch is 1"):
+        consumer().batch_listener(0)(lambda _messages, _context: None)
+
+
+class Charge:
+    async def __call__(self, message: ConsumedMessage) -> None: ...
+
+
+def test_coroutines_are_recognised_in_functions_and_objects() -> None:
+    async def function(message: ConsumedMessage) -> None: ...
+
+    assert Listener(function).is_coroutine
+    assert Listener(Charge()).is_coroutine
+    assert not Listener(lambda message: None).is_coroutine
+
+
+@pytest.mark.parametrize("answer", [None, True, "CONSUME_SUCCESS", 0])
+def test_what_is_no_answer_is_another_attempt(answer: object, caplog: pytest.LogCaptureFixture) -> None:
+    assert Listener(lambda message: None).result(answer, None, []) is None
+    assert "which is taken for RECONSUME_LATER" in caplog.text
+
+
+def test_which_messages_failed() -> None:
+    messages: list[Any] = [0, 1, 2, 3]
+    success = ConsumeResult.CONSUME_SUCCESS
+    for ack_index, failed in [(None, ()), (9, []), (3, []), (1, [2, 3]), (-1, messages), (-7, messages)]:
+        assert ConsumeContext(ack_index=ack_index).failed(success, messages) == failed
+    assert ConsumeContext(ack_index=1).failed(None, messages) == messages
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def kafka_message(topic: str, headers: list[tuple[str, bytes | None]] | None) -> Message:
+    return Message(topic=topic, partition=3, offset=7, value=b"v", headers=headers, timestamp=(1, 5))  # type: ignore[arg-type]
+
+
+def test_the_last_of_several_headers_counts() -> None:
+    message = as_consumed(kafka_message("t", [("a", b"1"), ("a", None), ("UNIQ_KEY", b"x"), ("UNIQ_KEY", b"y")]), "R")
+    assert (message.header("a"), message.header("b"), message.message_id) == (None, None, "y")
+    assert str(message) == "y (t-3 at 7)"
+
+
+@pytest.mark.parametrize("text", [b"", b"-1", b"x", b"1e3", b"9" * 30, None])
+def test_an_unreadable_count_is_none_yet(text: bytes | None) -> None:
+    message = as_consumed(kafka_message("R", [("RECONSUME_TIME", text), ("RETRY_TOPIC", None)]), "R")
+    assert (message.reconsume_times, message.topic, message.message_id) == (0, "R", "R-3-7")

@@ -1,0 +1,122 @@
+"""The index finds what reading all of the log finds, and reads no more than it must."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.store.files import RealFileSystem
+from sidecar.store.id_index import IdIndex
+from sidecar.store.layout import Int64Array, RecordArray, new_records
+from sidecar.store.timer_log import Block, TimerLog
+
+SEGMENT_BYTES = 1024
+"""19 records."""
+BLOCK_RECORDS = 8
+HASHES = [0, 1, 2, 3 << 32, (3 << 32) + 1, -1, -(1 << 32), 2**63 - 1, -(2**63)]
+"""Some share their upper halves, which are all that the index holds."""
+
+
+class ReadingLog(TimerLog):
+    """Notes which blocks are read."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, SEGMENT_BYTES, RealFileSystem())
+        self.read: list[int] = []
+
+    def read_block(self, block: Block) -> RecordArray:
+        self.read.append(block.position)
+        return super().read_block(block)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", BLOCK_RECORDS)
+
+
+def records_with(hashes: list[int]) -> RecordArray:
+    records = new_records(len(hashes))
+    records["reserved"] = hashes
+    return records
+
+
+def found(index: IdIndex, hashes: list[int], start: int) -> list[int]:
+    parts = [records["reserved"] for records in index.find(np.array(hashes, np.int64), start)]
+    return [int(one) for part in parts for one in part]
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.lists(st.sampled_from(HASHES), max_size=30)),
+    st.tuples(st.just("find"), st.lists(st.sampled_from(HASHES), max_size=4)),
+    st.tuples(st.just("warm"), st.none()),
+    st.tuples(st.just("delete"), st.floats(0, 1)),
+)
+
+
+@settings(deadline=None)
+@given(steps=st.lists(STEPS, max_size=25), share=st.floats(0, 1))
+def test_it_finds_what_is_there(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[int]]], share: float
+) -> None:
+    log = TimerLog(tmp_path_factory.mktemp("log"), SEGMENT_BYTES, RealFileSystem())
+    index, model = IdIndex(log), list[tuple[int, int]]()
+    for step, argument in steps:
+        if step == "append":
+            positions: Int64Array = log.append(records_with(argument))
+            model += zip(positions.tolist(), argument, strict=True)
+        elif step == "warm":
+            index.warm()
+        elif step == "delete" and model:
+            log.delete_before(model[int((len(model) - 1) * float(argument))][0])  # type: ignore[arg-type]
+            index.forget()
+            model = [(position, one) for position, one in model if position >= log.start_position]
+        elif step == "find":
+            start = model[int((len(model) - 1) * share)][0] if model else log.start_position
+            # Whole blocks are looked at: what lies before the start in its block may be told too.
+            told, wanted = found(index, argument, start), set(argument)
+            begin = next((block.position for block in log.blocks(start)), start)
+            assert told == [one for position, one in model if one in wanted and position >= begin]
+    log.close()
+
+
+def test_once_indexed_only_blocks_that_may_hold_it_are_read(tmp_path: Path) -> None:
+    log = ReadingLog(tmp_path)
+    log.append(records_with([n << 32 for n in range(60)]))
+    index = IdIndex(log)
+    blocks = [block.position for block in log.blocks(0)]
+    for _ in blocks:
+        index.warm()
+    assert log.read == blocks[:-1]  # the last one is not full
+    log.read.clear()
+    assert found(index, [30 << 32], 0) == [30 << 32]
+    assert log.read == [
+        block.position for block in log.blocks(0) if block.first <= 30 < block.last or not block.is_full
+    ]
+    log.read.clear()
+    assert found(index, [(30 << 32) + 1], 0) == []
+    assert len(log.read) == 2
+
+
+def test_what_a_find_has_read_it_need_not_read_again(tmp_path: Path) -> None:
+    log = ReadingLog(tmp_path)
+    log.append(records_with([n << 32 for n in range(60)]))
+    index = IdIndex(log)
+    assert found(index, [77 << 32], 0) == []
+    assert len(log.read) == len(list(log.blocks(0)))
+    log.read.clear()
+    assert found(index, [77 << 32], 0) == []
+    assert len(log.read) == 1
+
+
+def test_what_is_deleted_while_it_looks_is_passed_over(tmp_path: Path) -> None:
+    log = TimerLog(tmp_path, SEGMENT_BYTES, RealFileSystem())
+    positions = log.append(records_with([7] * 60))
+    index = IdIndex(log)
+    search = index.find(np.array([7], np.int64), 0)
+    assert len(next(search)) == BLOCK_RECORDS
+    log.delete_before(int(positions[40]))
+    index.forget()
+    assert sum(map(len, search)) == 60 - 38
+    assert found(index, [7], log.start_position) == [7] * 22

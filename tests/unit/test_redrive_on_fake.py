@@ -1,0 +1,330 @@
+"""Redriving on the in-memory Kafka: each dead letter once, whatever happens to the one who does it."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from connectors.dead_letters import (
+    ClientFactory,
+    DeadLetters,
+    DeadLettersError,
+    Filter,
+    NoSuchGroupError,
+    NotAnsweredError,
+    Redriven,
+)
+from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class AtOnce(Executor):
+    """Runs a call when it is submitted."""
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*arguments))
+        except KafkaException as error:
+            future.set_exception(error)
+        return future
+
+
+class WhenAsked(Executor):
+    """Runs a call when its result is asked for: as late as a thread may; one that nobody asks for, at the end."""
+
+    def __init__(self) -> None:
+        self._left: list[LateFuture] = []
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        self._left.append(LateFuture(partial(call, *arguments)))
+        return self._left[-1]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for future in self._left:
+            with suppress(KafkaException):
+                future.result()
+
+
+class LateFuture(Future[Any]):
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self._call: Callable[[], Any] | None = call
+
+    def result(self, timeout: float | None = None) -> Any:
+        call, self._call = self._call, None
+        return call() if call is not None else None
+
+
+class Bench:
+    """A cluster with dead letters of the group ``billing``."""
+
+    def __init__(self, partitions: int = 2, seed: int = 0) -> None:
+        self.chance = random.Random(seed)
+        self.kafka = InMemoryKafka()
+        self.kafka.create_topic("DLQ-billing", partitions)
+        self.kafka.create_topic("orders", 3)
+
+    def die(self, count: int, *more: tuple[str, bytes | None], first: int = 0, value: bytes = b"v") -> None:
+        producer = self.kafka.producer({"partitioner": "murmur2_random"})
+        for number in range(first, first + count):
+            headers: Headers = [
+                ("CONSUMER_GROUP", b"billing"),
+                ("RETRY_TOPIC", b"orders"),
+                ("RECONSUME_TIME", b"17"),
+                ("UNIQ_KEY", b"%d" % number),
+                *more,
+            ]
+            producer.produce("DLQ-billing", value, b"k%d" % number, headers=headers)
+        assert producer.flush() == 0
+
+    def letters(self, name: str = "operator") -> DeadLetters:
+        process = self.kafka.process(name)
+        clients = cast(Any, process.consumer), cast(Any, process.producer), cast(Any, process.admin)
+        factory = ClientFactory(*clients, executor=self.chance.choice([AtOnce, WhenAsked]))
+        return DeadLetters({"bootstrap.servers": "in-memory"}, factory=factory)
+
+    def ids(self, topic: str = "orders", wait_s: float = 0.0) -> list[str]:
+        reader = self.kafka.consumer({"group.id": "r", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        reader.assign([TopicPartition(topic, log.number, 0) for log in self.kafka.topics[topic].logs])
+        return sorted(dict(message.headers())["UNIQ_KEY"].decode() for message in reader.consume(100_000, wait_s))
+
+
+def numbers(*ranges: range) -> list[str]:
+    return sorted(str(number) for numbers in ranges for number in numbers)
+
+
+def test_a_redrive_moves_everything_and_the_next_one_nothing() -> None:
+    bench = Bench()
+    bench.die(30)
+    assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=30))
+    assert bench.letters().redrive("%DLQ%billing") == Redriven(done_before=30)
+    assert bench.ids() == numbers(range(30))
+    bench.die(5, first=30)
+    assert bench.letters().redrive("DLQ-billing") == Redriven(moved=Counter(orders=5), done_before=30)
+    assert bench.ids() == numbers(range(35))
+
+
+def test_what_a_filter_leaves_out_is_there_for_the_next() -> None:
+    bench = Bench()
+    bench.die(10, ("TAGS", b"a"))
+    bench.die(10, ("TAGS", b"b"), first=10)
+    bench.die(10, ("TAGS", b"a"), first=20)
+    chosen = Filter.parse(["header.TAGS=b"])
+    assert bench.letters().redrive("billing", chosen) == Redriven(moved=Counter(orders=10), not_meant=20)
+    assert bench.letters().redrive("billing", chosen) == Redriven(done_before=10, not_meant=20)
+    assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=20), done_before=10)
+    assert bench.ids() == numbers(range(30))
+
+
+def test_again_moves_them_again() -> None:
+    bench = Bench()
+    bench.die(3)
+    bench.kafka.create_topic("wrong")
+    bench.letters().redrive("billing", to="wrong")
+    assert bench.letters().redrive("billing", again=True) == Redriven(moved=Counter(orders=3))
+    assert bench.ids() == bench.ids("wrong") == numbers(range(3))
+
+
+def test_a_dry_run_tells_what_would_be_done_and_leaves_no_trace() -> None:
+    bench = Bench()
+    bench.die(4)
+    bench.die(2, ("RETRY_TOPIC", b"missing"), first=4)
+    topics = set(bench.kafka.topics)
+    for _ in range(2):
+        told = bench.letters().redrive("billing", dry_run=True)
+        assert told == Redriven(moved=Counter(orders=4), stayed=Counter({"there is no topic 'missing'": 2}))
+    assert set(bench.kafka.topics) == topics
+    assert bench.ids() == []
+
+
+def test_what_cannot_go_stays_until_it_can() -> None:
+    bench = Bench()
+    bench.die(2, ("RETRY_TOPIC", b"later"))
+    assert bench.letters().redrive("billing").stayed.total() == 2
+    bench.kafka.create_topic("later")
+    assert bench.letters().redrive("billing").moved == {"later": 2}
+
+
+def test_a_message_that_comes_back_too_often_is_parked() -> None:
+    bench = Bench()
+    bench.die(2, ("REDRIVE_COUNT", b"3"))
+    bench.die(1, ("REDRIVE_COUNT", b"2"), first=2)
+    assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=1), parked=2)
+    assert bench.ids("DLQ-billing.parked") == ["0", "1"]
+    letters = bench.letters()
+    assert [(summary.group, summary.total, summary.redriven) for summary in letters.summaries()] == [
+        ("billing", 3, 3),
+        ("billing.parked", 2, 0),
+    ]
+    assert letters.redrive("billing.parked").stayed.total() == 2
+    assert letters.redrive("billing.parked", max_redrives=9).moved == {"orders": 2}
+
+
+def test_letters_that_come_meanwhile_are_left_for_the_next() -> None:
+    bench = Bench(partitions=1)
+    bench.die(5)
+    told: list[tuple[int, int]] = []
+
+    def on_progress(done: int, total: int) -> None:
+        if not told:
+            bench.die(5, first=5)
+        told.append((done, total))
+
+    assert bench.letters().redrive("billing", on_progress=on_progress).seen == 5
+    assert told[0] == (0, 5)
+    assert told[-1] == (5, 5)
+
+
+def test_a_topic_that_was_made_anew_begins_anew() -> None:
+    bench = Bench()
+    bench.die(3)
+    bench.letters().redrive("billing")
+    bench.kafka.delete_topic("DLQ-billing")
+    bench.kafka.create_topic("DLQ-billing", 2)
+    bench.die(3, first=10)
+    assert bench.letters().redrive("billing").moved == {"orders": 3}
+
+
+def test_the_rate_is_kept() -> None:
+    bench = Bench()
+    bench.die(30)
+    waited: list[float] = []
+    bench.letters().redrive("billing", rate=10, wait=waited.append)
+    assert max(waited) == pytest.approx(3.0, abs=0.5)
+    assert len(waited) == 30, "one at a time, not a second's share at once"
+
+
+def test_a_message_that_kafka_refuses_stays_and_holds_up_none() -> None:
+    bench = Bench()
+    bench.die(9)
+    bench.die(1, first=9, value=bytes(2_000))
+    bench.die(10, first=10)
+    bench.kafka.faults.refuse("orders", larger_than_bytes=1_000)
+    told = bench.letters().redrive("billing")
+    assert (told.moved, told.stayed.total()) == ({"orders": 19}, 1)
+    assert bench.ids() == numbers(range(9), range(10, 20))
+    bench.kafka.faults.stop()
+    assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=1), done_before=19)
+
+
+def test_a_later_redrive_takes_over_from_an_earlier_one() -> None:
+    bench = Bench()
+    bench.die(30)
+    first, second = bench.letters("first"), bench.letters("second")
+    told: list[Redriven] = []
+
+    def take_over(_seconds: float) -> None:
+        if not told:
+            told.append(second.redrive("billing"))
+
+    with pytest.raises(DeadLettersError, match="another of the same group"):
+        first.redrive("billing", rate=100, wait=take_over)
+    assert told[0].moved.total() + told[0].done_before == 30
+    assert bench.ids() == numbers(range(30))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_redrive_that_dies_and_is_run_again_moves_each_letter_once(seed: int) -> None:
+    bench = Bench(seed=seed)
+    chance = bench.chance
+    bench.die(60)
+    bench.kafka.faults.seed(chance, 0.02, processes=("operator",))
+    ends = Counter[str]()
+    for _ in range(20):
+        try:
+            bench.letters().redrive("billing", rate=chance.choice([50, 200, 1_000]), wait=lambda _: None)
+        except (SimulatedCrash, DeadLettersError) as error:
+            ends[type(error).__name__] += 1
+    bench.kafka.faults.stop()
+    bench.letters().redrive("billing")
+    assert bench.letters().redrive("billing") == Redriven(done_before=60)
+    assert bench.ids(wait_s=60) == numbers(range(60))
+    assert ends["SimulatedCrash"], "nothing has happened to it"
+
+
+@pytest.mark.parametrize("label", ["commit_transaction:before", "commit_transaction:after", "produce:before"])
+def test_killed_in_the_middle_it_goes_on_where_it_stopped(label: str) -> None:
+    bench = Bench()
+    bench.die(40)
+    bench.kafka.faults.at(label, CRASH, nth=3)
+    with pytest.raises(SimulatedCrash):
+        bench.letters().redrive("billing", rate=100, wait=lambda _: None)
+    told = bench.letters().redrive("billing")
+    assert told.moved.total() + told.done_before == 40
+    assert bench.ids() == numbers(range(40))
+
+
+def test_a_commit_that_is_not_answered_is_repeated() -> None:
+    bench = Bench()
+    bench.die(10)
+    bench.kafka.faults.at("commit_transaction:after", TIME_OUT)
+    assert bench.letters().redrive("billing").moved == {"orders": 10}
+    assert bench.ids() == numbers(range(10))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_counted_by_reason() -> None:
+    bench = Bench()
+    bench.kafka.create_topic("DLQ-enc--a.2Fb")
+    bench.die(3)
+    bench.die(2, ("RECONSUME_TIME", b"1"), first=3)
+    letters = bench.letters()
+    billing, other = sorted(letters.summaries(), key=lambda summary: -summary.total)
+    assert (billing.group, billing.topic, billing.total, billing.redriven) == ("billing", "DLQ-billing", 5, 0)
+    assert billing.reasons == {"RETRIES_EXHAUSTED": 3, "GIVEN_UP": 2}
+    assert (other.group, other.total) == ("a/b", 0)
+    letters.redrive("billing", Filter.parse(["reason=GIVEN_UP"]))
+    assert letters.summary("billing").redriven == 2
+    assert letters.summary("billing").reasons == {"RETRIES_EXHAUSTED": 3}
+
+
+def test_pages_follow_each_other_and_hold_every_letter_once() -> None:
+    bench = Bench()
+    bench.die(25)
+    letters, seen, after = bench.letters(), [], None
+    for _ in range(4):
+        page = letters.browse("billing", limit=7, after=after)
+        seen += [letter.id for letter in page.letters]
+        after = page.next
+    assert after is None
+    assert sorted(seen) == numbers(range(25))
+
+
+def test_what_has_been_redriven_is_shown_on_request() -> None:
+    bench = Bench()
+    bench.die(4)
+    bench.die(1, ("TAGS", b"a"), first=4)
+    letters = bench.letters()
+    letters.redrive("billing", Filter.parse(["header.TAGS=a"]))
+    assert sorted(letter.id for letter in letters.browse("billing").letters) == numbers(range(4))
+    every = letters.browse("billing", with_redriven=True).letters
+    assert {letter.id: letter.is_redriven for letter in every} == {str(n): n == 4 for n in range(5)}
+    assert [letter.id for letter in letters.browse("billing", Filter.parse(["key=k2"])).letters] == ["2"]
+
+
+def test_a_group_without_dead_letters_and_a_destination_that_is_missing_are_named() -> None:
+    bench = Bench()
+    with pytest.raises(NoSuchGroupError, match="'audit'"):
+        bench.letters().redrive("audit")
+    with pytest.raises(DeadLettersError, match="no topic 'missing'"):
+        bench.letters().redrive("billing", to="missing")
+    with pytest.raises(DeadLettersError, match="already"):
+        bench.letters().redrive("billing", to="%DLQ%billing")
+
+
+def test_a_kafka_that_is_away_is_no_empty_answer() -> None:
+    bench = Bench()
+    letters = bench.letters()
+    bench.kafka.make_unavailable(100_000)
+    with pytest.raises(NotAnsweredError):
+        letters.summaries()

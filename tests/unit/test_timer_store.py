@@ -1,0 +1,456 @@
+"""The store against a dictionary: whatever is put, cancelled, sent, crashed and reopened, it tells what that tells."""
+
+import errno
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sidecar.store.errors import CorruptFile, SlotConflict, StoreError
+from sidecar.store.files import RealFileSystem
+from sidecar.store.id_hash import hash_ids, hash_topic
+from sidecar.store.opening import Opened, check_store, open_store
+from sidecar.store.recovery import Case, Owner
+from sidecar.store.timer_store import Loaded, Marks, TimerStore, quota_bytes_min
+
+SLOTS, PRECISION_MS = 10, 1_000
+LAP_SLOTS = 2 * SLOTS
+OWNER = Owner("cluster", "topic", "group", 3, "layout")
+TOPICS = ["orders", "bills", "never"]
+SMALL = {
+    "sidecar.store.opening.TIMER_LOG_SEGMENT_BYTES": 400,
+    "sidecar.store.opening.PAYLOAD_LOG_SEGMENT_BYTES": 150,
+    "sidecar.store.timer_log.CHUNK_RECORDS": 4,
+    "sidecar.store.timer_log.CHAIN_STEPS_MAX": 2,
+}
+"""So that a few records fill segments, blocks and pieces."""
+
+
+class Message(NamedTuple):
+    act_ms: int
+    id: bytes
+    topic: str
+    payload: bytes
+
+    @property
+    def slot(self) -> int:
+        return self.act_ms // PRECISION_MS
+
+
+Pending = dict[int, Message]
+"""By payload position, so in the order of arrival."""
+
+
+def opened(directory: Path, *, live_from_ms: int = 0, committed: int = 2**40, quota_bytes: int | None = None) -> Opened:
+    return open_store(
+        directory,
+        RealFileSystem(),
+        OWNER,
+        slots_total=SLOTS,
+        precision_ms=PRECISION_MS,
+        committed_offset=committed,
+        lowest_needed_offset=0,
+        live_from_ms=live_from_ms,
+        quota_bytes=quota_bytes,
+    )
+
+
+def put(store: TimerStore, messages: list[Message], *, within_quota: bool = True) -> Loaded:
+    act_ms = np.array([message.act_ms for message in messages], np.int64)
+    return store.put(
+        [message.payload for message in messages],
+        act_ms,
+        act_ms - 500,
+        hash_ids([message.id for message in messages]),
+        np.array([hash_topic(message.topic) for message in messages], np.int32),
+        np.zeros(len(messages), bool),
+        within_quota=within_quota,
+    )
+
+
+def by_time(messages: Pending) -> list[int]:
+    """Payload positions by time and then arrival."""
+    return sorted(messages, key=lambda position: (messages[position].act_ms, position))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        for name, value in SMALL.items():
+            self.patch.setattr(name, value)
+        self.temporary = tempfile.TemporaryDirectory()
+        self.directory = Path(self.temporary.name)
+        self.now_slot = 1_000
+        self.numbers = itertools.count()
+        self.offset = 0
+        self.pending: Pending = {}
+        self.taken: list[tuple[int, Marks, Pending]] = []
+        self.durable: Pending | None = None
+        """What the checkpoint holds; None: there is none."""
+        self.reopen(Case.EMPTY)
+
+    def reopen(self, case: Case) -> None:
+        found = opened(self.directory, live_from_ms=self.now_ms + 300)
+        assert found.case is case
+        self.store = found.store
+        self.taken = []
+        self.pending = {at: message for at, message in self.pending.items() if message.slot >= self.now_slot}
+
+    @property
+    def now_ms(self) -> int:
+        return self.now_slot * PRECISION_MS
+
+    # --- intake -------------------------------------------------------------------------------------------------------
+
+    @rule(
+        batch=st.lists(
+            st.tuples(
+                st.integers(0, LAP_SLOTS * PRECISION_MS * 3 // 2), st.integers(0, 3), st.sampled_from(TOPICS[:2])
+            ),
+            max_size=12,
+        )
+    )
+    def put(self, batch: list[tuple[int, int, str]]) -> None:
+        messages = [
+            Message(self.now_ms + delay, b"id%d" % number, topic, b"%d" % next(self.numbers))
+            for delay, number, topic in batch
+        ]
+        places = {message.slot % LAP_SLOTS: message.slot for message in self.pending.values()}
+        slots = [message.slot for message in messages]
+        in_the_way = any(places.get(slot % LAP_SLOTS, slot) != slot for slot in slots)
+        before = self.store.marks(), self.store.disk_bytes
+        if in_the_way or (slots and max(slots) - min(slots) >= LAP_SLOTS):
+            with pytest.raises(SlotConflict):
+                put(self.store, messages)
+            assert (self.store.marks(), self.store.disk_bytes) == before
+            return
+        stored = put(self.store, messages)
+        self.pending |= zip(stored.payload_pos.tolist(), messages, strict=True)
+        self.offset += len(messages)
+
+    @rule(numbers=st.sets(st.integers(0, 3), max_size=3), share=st.integers(1, 3))
+    def cancel(self, numbers: set[int], share: int) -> None:
+        ids = {b"id%d" % number for number in numbers}
+        found = self.store.find(hash_ids(sorted(ids)), self.now_ms)
+        named = {at for at, message in self.pending.items() if message.id in ids}
+        assert sorted(found.payload_pos.tolist()) == sorted(named)
+        targets = found.where(np.arange(len(found.act_ms)) % share == 0)
+        self.store.delete(targets)
+        for position in targets.payload_pos.tolist():
+            del self.pending[position]
+        self.offset += 1
+
+    # --- dispatch -----------------------------------------------------------------------------------------------------
+
+    @rule()
+    def load(self) -> None:
+        begin_ms = max(self.store.loaded_until_ms, self.now_ms)
+        waiting = {at: message for at, message in self.pending.items() if message.slot * PRECISION_MS >= begin_ms}
+        slot_ms = self.store.first_slot_ms(begin_ms)
+        assert slot_ms == min((message.slot * PRECISION_MS for message in waiting.values()), default=None)
+        if slot_ms is None:
+            return
+        if slot_ms < begin_ms + LAP_SLOTS * PRECISION_MS:
+            assert self.store.next_slot_ms(begin_ms) == slot_ms
+        loaded = self.store.load(slot_ms)
+        mine = {at: message for at, message in waiting.items() if message.slot * PRECISION_MS == slot_ms}
+        assert loaded.payload_pos.tolist() == by_time(mine)
+        assert loaded.act_ms.tolist() == [mine[at].act_ms for at in by_time(mine)]
+        assert loaded.topic_hash.tolist() == [hash_topic(mine[at].topic) for at in by_time(mine)]
+        assert self.store.read(loaded.payload_pos, loaded.payload_size) == [mine[at].payload for at in by_time(mine)]
+
+    @rule(slots=st.integers(1, LAP_SLOTS + 3))
+    def send(self, slots: int) -> None:
+        begin_ms = max(self.store.loaded_until_ms, self.now_ms)
+        self.now_slot += slots
+        while (slot_ms := self.store.first_slot_ms(begin_ms)) is not None and slot_ms < self.now_ms:
+            self.store.load(slot_ms)
+            begin_ms = self.store.loaded_until_ms
+        self.store.loaded_until_ms = max(begin_ms, self.now_ms)
+        self.store.advance(self.now_ms)
+        self.pending = {at: message for at, message in self.pending.items() if message.slot >= self.now_slot}
+
+    # --- checkpoints and ends -----------------------------------------------------------------------------------------
+
+    @rule()
+    def take(self) -> None:
+        self.taken.append((self.offset, self.store.marks(), dict(self.pending)))
+
+    @rule()
+    def look_for_the_oldest(self) -> None:
+        found = self.store.oldest(self.now_ms)
+        assert (found is None) == (not self.pending)
+        if found is not None:
+            (payload,) = self.store.read(np.array(found[:1]), np.array(found[1:], np.int32))
+            assert int(payload) <= min(int(message.payload) for message in self.pending.values())
+
+    @precondition(lambda self: self.taken)
+    @rule()
+    def checkpoint(self) -> None:
+        offset, marks, self.durable = self.taken.pop(0)
+        self.store.checkpoint(offset, marks, {"note": offset})
+
+    @rule()
+    def crash(self) -> None:
+        self.store.close(None, {})
+        self.pending = self.durable or {}
+        self.reopen(Case.EMPTY if self.durable is None else Case.UNCLEAN)
+
+    @rule(damage=st.sampled_from(["none", "none", "gone", "flipped"]))
+    def stop(self, damage: str) -> None:
+        self.store.close(self.offset, {})
+        self.durable = dict(self.pending)
+        assert check_store(self.directory, RealFileSystem()) == []
+        wheel = self.directory / "timerwheel"
+        if damage == "gone":
+            wheel.unlink()
+        elif damage == "flipped":
+            data = bytearray(wheel.read_bytes())
+            data[self.offset % len(data)] ^= 1
+            wheel.write_bytes(data)
+        self.reopen(Case.CLEAN if damage == "none" else Case.UNCLEAN)
+
+    @rule()
+    def warm(self) -> None:
+        self.store.warm()
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    @rule(
+        from_ms=st.integers(-3_000, LAP_SLOTS * PRECISION_MS),
+        length_ms=st.one_of(st.integers(-100, LAP_SLOTS * PRECISION_MS), st.just(2**62)),
+        limit=st.integers(0, 6),
+        number=st.one_of(st.none(), st.integers(0, 4)),
+        topic=st.one_of(st.none(), st.sampled_from(TOPICS)),
+    )
+    def query(self, from_ms: int, length_ms: int, limit: int, number: int | None, topic: str | None) -> None:
+        from_ms += self.now_ms
+        expected = {
+            at: message
+            for at, message in self.pending.items()
+            if from_ms <= message.act_ms < from_ms + length_ms
+            and number in (None, int(message.id[2:]))
+            and topic in (None, message.topic)
+        }
+        total, first = self.store.query(
+            max(from_ms, self.now_ms),
+            from_ms + length_ms,
+            limit,
+            id_hash=None if number is None else int(hash_ids([b"id%d" % number])[0]),
+            topic_hash=None if topic is None else hash_topic(topic),
+        )
+        assert total == len(expected)
+        assert first.payload_pos.tolist() == by_time(expected)[:limit]
+
+    @invariant()
+    def figures_are_right(self) -> None:
+        counted = [m for m in self.pending.values() if m.slot * PRECISION_MS >= self.store.loaded_until_ms]
+        assert self.store.pending_count == len(counted)
+        topics = Counter(hash_topic(message.topic) for message in counted)
+        assert dict(self.store.pending_by_topic_hash(10)) == topics
+        assert [self.store.pending_of_topic(hash_topic(topic)) for topic in TOPICS] == [
+            topics[hash_topic(topic)] for topic in TOPICS
+        ]
+        last = max((message.slot * PRECISION_MS for message in self.pending.values()), default=None)
+        assert self.store.furthest_slot_ms(self.now_ms) == last
+        lap = self.store.counts(self.now_ms, self.now_ms + LAP_SLOTS * PRECISION_MS, PRECISION_MS).tolist()
+        slots = Counter(message.slot - self.now_slot for message in self.pending.values())
+        assert lap == [slots[ahead] for ahead in range(LAP_SLOTS)]
+        on_disk = sum(
+            path.stat().st_size for path in self.directory.rglob("*") if path.name[0] in "0t" and path.is_file()
+        )
+        assert self.store.disk_bytes == on_disk
+
+    def teardown(self) -> None:
+        self.store.close(None, {})
+        self.temporary.cleanup()
+        self.patch.undo()
+
+
+TestTimerStoreModel = StoreMachine.TestCase
+TestTimerStoreModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+# --- one at a time ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setattr(name, value)
+
+
+def some(count: int, *, at_ms: int = 5_000, topic: str = "orders", first: int = 0) -> list[Message]:
+    return [Message(at_ms + n, b"id%d" % (first + n), topic, b"payload %d" % (first + n)) for n in range(count)]
+
+
+@pytest.mark.usefixtures("_small")
+def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed_it(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    old = put(store, some(8))
+    put(store, some(30, at_ms=9_000, first=8))
+    marks = store.marks()
+    # The cancel is not committed yet when the oldest is looked for and a checkpoint of before is written.
+    store.delete(old)
+    assert store.oldest(0) is not None
+    store.checkpoint(38, marks, {})
+    store.close(None, {})
+    found = opened(tmp_path)
+    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 38)
+    assert found.store.query(0, 6_000, 10)[0] == 8
+    # Committed, it holds the log back no longer.
+    found.store.delete(found.store.find(hash_ids([b"id%d" % n for n in range(8)]), 0))
+    found.store.oldest(0)
+    before = found.store.disk_bytes
+    found.store.checkpoint(46, found.store.marks(), {})
+    assert found.store.disk_bytes < before
+    found.store.close(None, {})
+    again = opened(tmp_path).store
+    assert (again.pending_count, again.query(0, 2**62, 1)[0]) == (30, 30)
+    again.close(None, {})
+
+
+def answer_of(steps: Generator[None, None, tuple[int, Loaded]]) -> tuple[int, Loaded]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: tuple[int, Loaded] = end.value
+            return answer
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
+    """Each message that was there all the while is told once; what was sent meanwhile is not."""
+    for topic, id_hash in ((None, None), ("orders", None), (None, int(hash_ids([b"same"])[0]))):
+        store = opened(tmp_path / f"{topic}{id_hash}").store
+        early = [Message(5_000 + n, b"same", "orders", b"early %d" % n) for n in range(40)]
+        late = [Message(15_000 + 10 * n, b"same", "orders", b"late %d" % n) for n in range(40)]
+        put(store, [message for pair in zip(early, late, strict=True) for message in pair])
+        steps = store.query_steps(0, 2**62, 200, id_hash=id_hash, topic_hash=topic and hash_topic(topic))
+        for _ in range(3):
+            next(steps)
+        # Everything early is sent and its segments are deleted, and new messages come.
+        store.load(5_000)
+        store.advance(15_000)
+        store.oldest(15_000)
+        put(store, [Message(18_000, b"same", "orders", b"new")])
+        store.checkpoint(80, store.marks(), {})
+        _, first = answer_of(steps)
+        payloads = store.read(first.payload_pos, first.payload_size)
+        assert [payload for payload in payloads if payload != b"new"] == [message.payload for message in late]
+        store.close(None, {})
+
+
+def test_each_step_of_a_query_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 10)
+    store = opened(tmp_path).store
+    put(store, some(100))
+    for topic_hash in (None, hash_topic("orders")):
+        assert len(list(store.query_steps(0, 2**62, 10, topic_hash=topic_hash))) >= 10
+    store.close(None, {})
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_place_of_a_slot_that_was_emptied_is_used_again_and_rebuilt_so(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    lap_ms = LAP_SLOTS * PRECISION_MS
+    for lap in (0, 1, 2, 0):
+        with_neighbour = put(store, some(2, at_ms=5_000 + lap * lap_ms, first=10 * lap))
+        for other in (1, 3):
+            with pytest.raises(SlotConflict):
+                put(store, some(1, at_ms=5_000 + (lap + other) * lap_ms))
+        assert store.load(5_000 + lap * lap_ms).payload_pos.tolist() == with_neighbour.payload_pos.tolist()
+        if lap or store.marks().timer_log.position < 52 * 10:
+            store.delete(with_neighbour)
+    store.checkpoint(8, store.marks(), {})
+    store.close(None, {})
+    found = opened(tmp_path)
+    assert found.case is Case.UNCLEAN
+    assert found.store.query(0, 2**62, 10)[1].act_ms.tolist() == [5_000, 5_001]
+    found.store.close(None, {})
+
+
+def test_a_put_beyond_the_quota_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("opening", "timer_store"):
+        monkeypatch.setattr(f"sidecar.store.{module}.TIMER_LOG_SEGMENT_BYTES", 520)
+        monkeypatch.setattr(f"sidecar.store.{module}.PAYLOAD_LOG_SEGMENT_BYTES", 500)
+    quota_bytes = quota_bytes_min(SLOTS)
+    store = opened(tmp_path, quota_bytes=0).store  # less than the least is the least
+    one, kept = some(1), list[Loaded]()
+    one_bytes = len(one[0].payload) + 8 + 52
+    while store.disk_bytes + one_bytes <= quota_bytes:
+        kept.append(put(store, one))
+    assert len(kept) > 10
+    before = store.marks(), store.disk_bytes
+    with pytest.raises(OSError, match="disk quota exceeded") as caught:
+        put(store, one)
+    assert caught.value.errno == errno.EDQUOT
+    assert (store.marks(), store.disk_bytes) == before
+    # What needs no room goes on: deletes, deliveries, what had been accepted before.
+    store.delete(kept[-1])
+    assert len(store.load(5_000).act_ms) == len(kept) - 1
+    put(store, some(1, at_ms=9_000), within_quota=False)
+    store.load(9_000)
+    # All of it sent, there is room again.
+    store.advance(10_000)
+    assert store.oldest(10_000) is None
+    store.checkpoint(1, store.marks(), {})
+    put(store, some(5, at_ms=12_000))
+    store.close(None, {})
+
+
+def damaged(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+
+
+READERS = {
+    "load": (lambda store: store.load(5_000), "timerlog"),
+    "find": (lambda store: store.find(hash_ids([b"id1"]), 0), "timerlog"),
+    "query by time": (lambda store: store.query(0, 2**62, 10), "timerlog"),
+    "query by id": (lambda store: store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0])), "timerlog"),
+    "query by topic": (lambda store: store.query(0, 2**62, 10, topic_hash=hash_topic("orders")), "timerlog"),
+    "oldest": (lambda store: store.oldest(0), "timerlog"),
+    "read": (lambda store: store.read(np.array([0]), np.array([9], np.int32)), "payload"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damage_that_is_noticed_while_running_leaves_no_checkpoint(tmp_path: Path, name: str) -> None:
+    reader, log = READERS[name]
+    store = opened(tmp_path).store
+    put(store, some(3))
+    store.checkpoint(3, store.marks(), {})
+    damaged(tmp_path / log / f"{0:020d}", 0)
+    with pytest.raises(StoreError):
+        reader(store)  # type: ignore[no-untyped-call]
+    assert not (tmp_path / "checkpoint").exists()
+    store.checkpoint(3, store.marks(), {})
+    store.close(3, {})
+    found = opened(tmp_path)
+    assert (found.case, found.store.pending_count) == (Case.EMPTY, 0)
+    found.store.close(None, {})
+
+
+def test_a_slot_that_holds_another_number_than_the_timer_log_is_damage(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    put(store, some(3))
+    with (tmp_path / "timerwheel").open("r+b") as file:  # under the running store
+        file.seek(32 * 5 + 24)
+        file.write(b"\x02")
+    with pytest.raises(CorruptFile, match="slot 5000 ms: num 2, 3 in the timer log"):
+        store.load(5_000)
+    store.close(None, {})

@@ -1,0 +1,160 @@
+"""The HTTP interface of a sidecar with workers, over the sockets of real ones."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import RedirectResponse
+from prometheus_client import CollectorRegistry
+
+from sidecar.web.server import WebServer, listen
+from sidecar.workers.relay import make_relay
+
+
+@dataclass
+class Somewhere:
+    """A worker's place."""
+
+    number: int
+    address: str | None
+
+
+def echo_app(number: int) -> FastAPI:
+    """What a worker might serve, telling who it is."""
+    app = FastAPI(openapi_url=None)
+
+    @app.api_route("/echo/{path:path}", methods=["GET", "POST", "PATCH"], status_code=202)
+    async def echo(request: Request) -> dict[str, object]:
+        return {
+            "worker": number,
+            "method": request.method,
+            "path": request.scope["raw_path"].decode(),
+            "query": request.url.query,
+            "body": (await request.body()).decode(),
+            "authorization": request.headers.get("authorization"),
+        }
+
+    @app.get("/redirect")
+    async def redirect(request: Request) -> RedirectResponse:
+        return RedirectResponse(request.url_for("refusal"), headers={"x-of-the-worker": str(number)})
+
+    @app.get("/refusal")
+    async def refusal() -> None:
+        raise HTTPException(401, "no", {"WWW-Authenticate": "Bearer"})
+
+    @app.get("/healthz")
+    async def healthz() -> str:
+        return "ok"
+
+    return app
+
+
+@pytest.fixture
+def places() -> Iterator[list[Somewhere]]:
+    """Two workers that answer."""
+    with ExitStack() as stack:
+        yield [
+            Somewhere(number, stack.enter_context(WebServer(echo_app(number), listen("127.0.0.1", 0))).address)
+            for number in (1, 2)
+        ]
+
+
+def ask(places: list[Somewhere], *requests: tuple[str, str], **options: object) -> list[httpx.Response]:
+    """Requests to one relay, one after another; redirects are not followed."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(make_relay(places, CollectorRegistry(), {}))
+        async with httpx.AsyncClient(transport=transport, base_url="http://sidecar.example") as client:
+            return [await client.request(method, path, **options) for method, path in requests]  # type: ignore[arg-type]
+
+    return asyncio.run(all_of_them())
+
+
+def nobody() -> str:
+    """An address that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_request_is_handed_on_whole(places: list[Somewhere]) -> None:
+    (answer,) = ask(
+        places, ("PATCH", "/echo/a%2Fb%20c?x=1&x=%26"), content="body", headers={"Authorization": "Bearer t"}
+    )
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "worker": 1,
+        "method": "PATCH",
+        "path": "/echo/a%2Fb%20c",
+        "query": "x=1&x=%26",
+        "body": "body",
+        "authorization": "Bearer t",
+    }
+
+
+def test_workers_take_turns(places: list[Somewhere]) -> None:
+    answers = ask(places, *[("GET", "/echo/")] * 4)
+    assert [answer.json()["worker"] for answer in answers] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("address", [None, nobody()])
+def test_one_that_cannot_be_reached_is_passed_over(places: list[Somewhere], address: str | None) -> None:
+    places[0].address = address
+    answers = ask(places, *[("POST", "/echo/")] * 3)
+    assert [answer.json()["worker"] for answer in answers] == [2, 2, 2]
+
+
+def test_nobody_to_be_reached_is_503(places: list[Somewhere]) -> None:
+    for place in places:
+        place.address = None
+    (answer,) = ask(places, ("POST", "/echo/"))
+    assert (answer.status_code, answer.json()["detail"]) == (503, "no worker answers; ask again")
+
+
+def test_what_a_worker_may_have_done_is_not_asked_of_another(places: list[Somewhere]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+        places[0].address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        async def hang_up() -> None:
+            loop = asyncio.get_running_loop()
+            listener.setblocking(False)
+            connection, _ = await loop.sock_accept(listener)
+            stack.enter_context(connection)
+            await loop.sock_recv(connection, 65_536)
+            connection.close()
+
+        async def ask_and_hang_up() -> httpx.Response:
+            transport = httpx.ASGITransport(make_relay(places, CollectorRegistry(), {}))
+            async with httpx.AsyncClient(transport=transport, base_url="http://sidecar.example") as client:
+                answer, _ = await asyncio.gather(client.post("/echo/"), hang_up())
+                return answer
+
+        answer = asyncio.run(ask_and_hang_up())
+    assert answer.status_code == 504
+    assert "it may have done what it was asked" in answer.json()["detail"]
+
+
+def test_an_answer_is_handed_on_whole_and_names_the_address_that_was_asked(places: list[Somewhere]) -> None:
+    redirect, refusal = ask(places, ("GET", "/redirect"), ("GET", "/refusal"))
+    assert (redirect.status_code, redirect.headers["location"]) == (307, "http://sidecar.example/refusal")
+    assert redirect.headers["x-of-the-worker"] == "1"
+    assert (refusal.status_code, refusal.headers["www-authenticate"]) == (401, "Bearer")
+    assert refusal.json() == {"detail": "no"}
+
+
+def test_what_all_of_them_know_is_asked_of_all(places: list[Somewhere]) -> None:
+    places[1].address = nobody()
+    healthz, metrics = ask(places, ("GET", "/healthz"), ("GET", "/metrics"))
+    assert healthz.status_code == 503
+    assert healthz.text.startswith("worker 2 does not answer")
+    assert 'timewheel_worker_up{worker="2"} 0.0' in metrics.text
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS"])
+def test_state_is_not_to_be_written(places: list[Somewhere], method: str) -> None:
+    (answer,) = ask(places, (method, "/healthz"))
+    assert answer.status_code == 405
