@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from connectors.embedded import EmbeddedKafka
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +65,14 @@ def tool(request: pytest.FixtureRequest) -> str:
             pytest.fail(f"{message}, and CI has to have it")
         pytest.skip(message)
     return path
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A small Spark of this process, with the audit's jars."""
+    from spark.session import spark_session
+
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.ui.showConsoleProgress": "false"}
+    session = spark_session("timewheel-tests", master="local[2]", conf=conf)
+    yield session
+    session.stop()
