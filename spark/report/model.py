@@ -16,6 +16,9 @@ FORMAT: Literal[1] = 1
 MAX_FAULTY = 10_000
 """Faulty messages that a report names; the table of verdicts has all of them."""
 
+MAX_TEXT = 1_000
+"""Characters of an id, a name or a reason; the rest is cut off. Headers can be a megabyte."""
+
 MAX_ROWS = 100
 """Rows of a list by topic, group or partition."""
 
@@ -69,6 +72,7 @@ _Time = Annotated[
     AfterValidator(lambda at: utc(int(at.timestamp() * 1000))),
     PlainSerializer(lambda at: at.isoformat(timespec="milliseconds"), return_type=str),
 ]
+_Text = Annotated[str, AfterValidator(lambda text: text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")]
 _Count = Annotated[int, Field(ge=0)]
 
 T = TypeVar("T")
@@ -119,16 +123,16 @@ class Faulty(_Model):
     ``why``. Bytes that are no UTF-8 come as escapes.
     """
 
-    id: str
+    id: _Text
     verdict: Verdict
-    topic: str
+    topic: _Text
     partition: int
     offset: int
     due_ms: int | None = None
     delivered_ms: int | None = None
     lateness_ms: int | None = None
-    destination: str | None = None
-    why: str = ""
+    destination: _Text | None = None
+    why: _Text = ""
 
 
 class Lateness(_Model):
@@ -145,7 +149,7 @@ class Lateness(_Model):
 class NamedLateness(Lateness):
     """Of one destination topic, or one level (``1`` … ``18``, ``wheel``)."""
 
-    name: str
+    name: _Text
 
 
 class LatenessAt(Lateness):
@@ -194,7 +198,7 @@ class GroupRetries(_Model):
     its first failure to the delivery of that retry.
     """
 
-    group: str
+    group: _Text
     messages: _Count
     retries: _Count
     max_depth: _Count = 0
@@ -219,8 +223,8 @@ class PendingAt(_Model):
 class Rolled(_Model):
     """A message that waited longer than the roll window, and how often it was written anew."""
 
-    id: str
-    topic: str
+    id: _Text
+    topic: _Text
     partition: int
     offset: int
     due_ms: int
@@ -231,7 +235,7 @@ class Offender(_Model):
     """Where faults gather: ``name`` is a topic, ``topic/partition``, a level or a group."""
 
     kind: Literal["topic", "partition", "level", "group"]
-    name: str
+    name: _Text
     messages: _Count
     faulty: _Count
     max_lateness_ms: int | None = None
@@ -240,8 +244,8 @@ class Offender(_Model):
 class TopicRead(_Model):
     """A topic that was read: ``facts`` records of it, up to ``until_ms`` (the last one's timestamp)."""
 
-    topic: str
-    kind: str
+    topic: _Text
+    kind: _Text
     facts: _Count
     since_ms: int | None = None
     until_ms: int | None = None
@@ -262,7 +266,7 @@ class AuditReport(_Model):
     verdicts: Verdicts
     faulty: Annotated[tuple[Faulty, ...], Field(max_length=MAX_FAULTY)] = ()
     faulty_left_out: _Count = 0
-    notes: Annotated[tuple[str, ...], Field(max_length=MAX_ROWS)] = ()
+    notes: Annotated[tuple[_Text, ...], Field(max_length=MAX_ROWS)] = ()
     """What the reader has to know to trust it: what could not be read or judged, a sentence each."""
 
     lateness: Lateness = Lateness()
