@@ -5,7 +5,7 @@ but for ``as_of``, ``since`` and ``until``, which people write on the command li
 is counted beside it (``left_out``), never silently dropped.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -69,7 +69,7 @@ FAULTY = (*BROKEN, Verdict.LATE)
 
 _Time = Annotated[
     AwareDatetime,
-    AfterValidator(lambda at: utc(int(at.timestamp() * 1000))),
+    AfterValidator(lambda at: utc(epoch_ms(at))),
     PlainSerializer(lambda at: at.isoformat(timespec="milliseconds"), return_type=str),
 ]
 _Text = Annotated[str, AfterValidator(lambda text: text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")]
@@ -282,6 +282,8 @@ class AuditReport(_Model):
     retries_by_group: Bounded[GroupRetries] = Bounded()
 
     forecast: Annotated[tuple[PendingAt, ...], Field(max_length=MAX_BUCKETS)] = ()
+    forecast_left_out: _Count = 0
+    """Pending messages that fall due after the forecast's last bucket."""
     rolled: Bounded[Rolled] = Bounded()
     offenders: Bounded[Offender] = Bounded()
     topics_read: Bounded[TopicRead] = Bounded()
@@ -293,8 +295,29 @@ class AuditReport(_Model):
 
     @property
     def as_of_ms(self) -> int:
-        return int(self.as_of.timestamp() * 1000)
+        return epoch_ms(self.as_of)
+
+    @property
+    def since_ms(self) -> int | None:
+        return None if self.since is None else epoch_ms(self.since)
+
+    @property
+    def until_ms(self) -> int | None:
+        return None if self.until is None else epoch_ms(self.until)
+
+
+FIRST_MS = 0
+LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999. Due times come from headers, which may say anything."""
 
 
 def utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
+    """A time of the calendar; what lies beyond it is its first or last millisecond."""
+    return _EPOCH + timedelta(milliseconds=min(max(at_ms, FIRST_MS), LAST_MS))
+
+
+def epoch_ms(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

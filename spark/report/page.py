@@ -28,6 +28,7 @@ def render(report: AuditReport) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters.update(
         bucket=bucket, count=_count, duration=duration, messages=messages, moment=moment, shown=shown, name=verdict_name

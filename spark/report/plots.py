@@ -7,6 +7,7 @@ is drawn: names of topics and groups stand in tables.
 import io
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +25,9 @@ from spark.report.words import bucket, duration
 _NAMES = ("ink", "soft", "line", "first", "second", "bad", "warn", *(f"heat{step}" for step in range(7)))
 _STAND_IN = {name: f"#0102{number:02x}" for number, name in enumerate(_NAMES, start=1)}
 _HEAT_STEPS = 7
+
+_LAST_MS = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp()) * 1000
+"""Matplotlib's axes end with the year 9999."""
 
 _INCHES = (5.6, 3.0)
 _STYLE: dict[str, Any] = {
@@ -48,7 +52,7 @@ _STYLE: dict[str, Any] = {
 
 def due_over_time(report: AuditReport) -> str | None:
     """Expected against delivered, by when they were due."""
-    points = report.due_over_time
+    points = [point for point in report.due_over_time if point.at_ms < _LAST_MS]
     if not points:
         return None
 
@@ -64,9 +68,11 @@ def due_over_time(report: AuditReport) -> str | None:
             label="expected",
         )
         _stairs(axes, [point.delivered for point in points], at, color=_STAND_IN["first"], label="delivered")
-        faulty = [(utc(point.at_ms), point.expected) for point in points if point.faulty]
-        if faulty:
-            axes.plot(*zip(*faulty, strict=True), "v", color=_STAND_IN["bad"], markersize=5, label="faulty among them")
+        faulty = [point for point in points if point.faulty]
+        if faulty:  # one line that is broken between the points: a mark for each would be a megabyte
+            middle = _dates([point.at_ms + report.bucket_ms // 2 for point in faulty for _ in range(3)])
+            height = [value for point in faulty for value in (0, max(point.expected, point.delivered), np.nan)]
+            axes.plot(middle, height, color=_STAND_IN["bad"], linewidth=1.6, label="faulty among them")
         _counts(axes, f"messages a {bucket(report.bucket_ms)}")
         _times(axes)
         _legend(axes)
@@ -110,20 +116,20 @@ def lateness_histogram(report: AuditReport) -> str | None:
 
 def lateness_over_time(report: AuditReport) -> str | None:
     """Percentiles by when the messages were due."""
-    points = [point for point in report.lateness_over_time if point.count]
+    points = [point for point in report.lateness_over_time if point.count and point.at_ms < _LAST_MS]
     if not points:
         return None
 
     def draw(axes: Axes) -> None:
-        at = [utc(point.at_ms + report.bucket_ms // 2) for point in points]
-        marker = "o" if len(points) < 40 else ""
-        for label, style, color, values in (
-            ("worst", ":", "warn", [point.max_ms for point in points]),
-            ("p99", "--", "second", [point.p99_ms for point in points]),
-            ("p50", "-", "first", [point.p50_ms for point in points]),
+        at = _dates([point.at_ms + report.bucket_ms // 2 for point in points])
+        marker = "." if len(points) < 60 else ""
+        for label, style, width, color, values in (
+            ("worst", "-", 0.5, "warn", [point.max_ms for point in points]),
+            ("p99", "--", 0.8, "second", [point.p99_ms for point in points]),
+            ("p50", "-", 1.2, "first", [point.p50_ms for point in points]),
         ):
             known = [np.nan if value is None else value for value in values]
-            axes.plot(at, known, style, color=_STAND_IN[color], label=label, marker=marker, markersize=2.5)
+            axes.plot(at, known, marker + style, color=_STAND_IN[color], label=label, linewidth=width)
         axes.set_yscale("symlog", linthresh=10)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(round(value))))
         axes.set_ylabel("lateness")
@@ -169,10 +175,10 @@ def retries_by_depth(report: AuditReport) -> str | None:
     def draw(axes: Axes) -> None:
         depths = [row.depth for row in rows]
         dead = [row.dead_lettered for row in rows]
-        axes.bar(depths, [row.messages - row.dead_lettered for row in rows], color=_STAND_IN["first"], label="messages")
+        others = [row.messages - row.dead_lettered for row in rows]
+        axes.bar(depths, others, color=_STAND_IN["first"], label="retried")
         if any(dead):
-            bottom = [row.messages - row.dead_lettered for row in rows]
-            axes.bar(depths, dead, bottom=bottom, color=_STAND_IN["bad"], hatch="///", label="dead letters")
+            axes.bar(depths, dead, bottom=others, color=_STAND_IN["bad"], label="dead letters")
             _legend(axes)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("retries")
@@ -189,7 +195,7 @@ def retries_by_depth(report: AuditReport) -> str | None:
 
 def forecast(report: AuditReport) -> str | None:
     """What falls due when."""
-    points = report.forecast
+    points = [point for point in report.forecast if point.at_ms < _LAST_MS]
     if not points:
         return None
 
@@ -217,8 +223,7 @@ def _heat_map(
     grid = np.full((len(days), 24), np.nan)
     for hour in hours:
         grid[days.index(hour.day), hour.hour] = value(hour)
-    top = max(1.0, float(np.nanmax(grid)))
-    edges = np.unique(np.round(np.concatenate(([0.0], np.geomspace(1, top + 1, _HEAT_STEPS)))))
+    edges = _heat_edges(grid[grid > 0])
     colors = ListedColormap([_STAND_IN[f"heat{step}"] for step in range(_HEAT_STEPS)][-(len(edges) - 1) :])
 
     def draw(axes: Axes) -> None:
@@ -232,9 +237,18 @@ def _heat_map(
         axes.grid(visible=False)
         bar = axes.figure.colorbar(mesh, ax=axes, ticks=edges, pad=0.02)
         bar.ax.set_yticklabels([text(edge) for edge in edges], fontsize=8.5)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
 
     return _svg(name, draw, words, height=1.6 + min(2.4, 0.14 * len(days)))
+
+
+def _heat_edges(values: np.ndarray) -> list[float]:
+    """Bounds of the colours: by ratios, for an hour can be a thousand times as busy as another."""
+    if not values.size:
+        return [0, 1]
+    ratios = np.geomspace(max(1.0, float(np.percentile(values, 5))), float(values.max()), _HEAT_STEPS)
+    rounded = [float(f"{edge:.2g}") for edge in ratios[:-1]]
+    return [*sorted({0.0, *rounded}), float(values.max()) + 1]
 
 
 def _steps(starts_ms: Sequence[int], bucket_ms: int) -> list[list[int]]:
@@ -253,13 +267,19 @@ def _stairs(axes: Axes, values: Sequence[int], runs: Sequence[Sequence[int]], **
     begin = 0
     for edges in runs:
         count = len(edges) - 1
-        axes.stairs(values[begin : begin + count], [utc(edge) for edge in edges], **style)  # type: ignore[arg-type]
+        axes.stairs(values[begin : begin + count], _dates(edges), **style)
         style.pop("label", None)
         begin += count
 
 
+def _dates(at_ms: Sequence[int]) -> Any:
+    return np.array(at_ms, dtype="datetime64[ms]")
+
+
 def _counts(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
+    axes.use_sticky_edges = False
+    axes.autoscale_view()
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(_short_count))
     if axes.get_yscale() == "linear":
@@ -274,9 +294,9 @@ def _short_count(value: float, _: int) -> str:
 
 
 def _times(axes: Axes) -> None:
-    locator = AutoDateLocator(minticks=3, maxticks=6)
+    locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel("UTC", labelpad=1)
 
 
@@ -301,19 +321,21 @@ def _at(at_ms: int) -> str:
 _PROLOGUE = re.compile(r"\A.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _SVG_TAG = re.compile(r"<svg\b[^>]*>")
 _ID = re.compile(r'(\bid="|href="#|url\(#)')
-_FONT = re.compile(r"font: ([0-9.]+)px [^;\"]*")
+_FONT = re.compile(r"font-family: [^;\"]*;? ?")
+_FINE = re.compile(r"(\d\.\d\d)\d+|\n +")
 
 
 def _svg(name: str, draw: Callable[[Axes], None], words: str, height: float = _INCHES[1]) -> str:
     """An inline SVG as wide as its place, with ``words`` for those who do not see it; ids begin with ``name``."""
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+    style: Any = _STYLE | {"svg.hashsalt": name}
+    with mpl.rc_context(style):
         figure = Figure(figsize=(_INCHES[0], height), layout="constrained")
         draw(figure.add_subplot())
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
         width_pt, height_pt = figure.get_size_inches() * 72
     svg = _PROLOGUE.sub("", written.getvalue())
-    svg = _FONT.sub(r"font-size: \1px", svg)
+    svg = _FINE.sub(r"\1", _FONT.sub("", svg))
     svg = _ID.sub(rf"\g<1>{name}-", svg)
     for variable, color in _STAND_IN.items():
         svg = svg.replace(color, f"var(--{variable})")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spark.report.model import AuditReport, Verdict, utc
+from spark.report.model import FIRST_MS, LAST_MS, AuditReport, Verdict, utc
 
 MEANING = {
     Verdict.ON_TIME: "delivered once, when it was due",
@@ -98,17 +98,13 @@ def duration(duration_ms: int | None) -> str:
     if duration_ms < 1_000:
         return f"{duration_ms} ms"
     if duration_ms < 60_000:
-        return f"{_three_figures(duration_ms / 1_000)} s"
+        return f"{min(duration_ms / 1_000, 59.9):.3g} s"
     seconds = duration_ms // 1_000
     for unit, name, part, part_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
         if seconds >= unit:
             whole, left = divmod(seconds, unit)
             return f"{whole:,} {name}" + (f" {left // part} {part_name}" if left // part else "")
     raise AssertionError(duration_ms)
-
-
-def _three_figures(number: float) -> str:
-    return f"{number:.2f}" if number < 10 else f"{number:.1f}"
 
 
 def bucket(bucket_ms: int) -> str:
@@ -123,10 +119,9 @@ def moment(at_ms: int | None) -> str:
     """A time in UTC, to the millisecond."""
     if at_ms is None:
         return "–"
-    try:
-        return utc(at_ms).strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03d}"
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    if not FIRST_MS <= at_ms <= LAST_MS:
         return f"{at_ms} ms"
+    return utc(at_ms).strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03d}"
 
 
 def shown(text: str, width: int = 200) -> str:
