@@ -22,7 +22,7 @@ _IDENTITY = ["id", "destination", "retries", "redrives"]
 _PLACE = ["topic", "partition", "offset"]
 
 
-def settle(facts: DataFrame, names: TopicNames) -> DataFrame:
+def settle(facts: DataFrame, names: TopicNames, grace_ms: int) -> DataFrame:
     """The rows that `spark.reconcile.judge` judges, of the facts of some ids."""
     askers = _with_cut(who_asks(facts), facts)
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
@@ -31,7 +31,7 @@ def settle(facts: DataFrame, names: TopicNames) -> DataFrame:
     counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
     is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
-    return _with_void(counted).select(
+    return _with_void(counted, grace_ms).select(
         *_IDENTITY,
         *_PLACE,
         F.col("timestamp_ms").alias("scheduled_ms"),
@@ -198,17 +198,21 @@ def _place_of_arrival() -> Column:
 # --- 4. who is void ---------------------------------------------------------------------------------------------------
 
 
-def _with_void(given: DataFrame) -> DataFrame:
+def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
     """With ``is_void``: a replacement that found nothing to replace."""
+    was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
     took = (
         given.where("cut_offset is not null")
         .groupBy("topic", "partition", F.col("cut_offset").alias("offset"))
-        .agg(F.bool_or(F.col("arrivals") == 0).alias("has_taken"), F.lit(True).alias("has_seen"))
+        .agg(
+            F.bool_or(F.col("arrivals") == 0).alias("has_taken"),
+            F.bool_or((F.col("arrivals") == 0) | was_in_time).alias("had_to_take"),
+        )
     )
     rows = given.join(took, _PLACE, "left")
     has_come = F.col("arrivals") > 0
     # What it was to replace may be older than what was read: a replacement that came is believed.
-    is_void = F.when(has_come, F.coalesce(F.col("has_seen") & ~F.col("has_taken"), F.lit(False))).otherwise(
+    is_void = F.when(has_come, ~F.coalesce("had_to_take", F.lit(True))).otherwise(
         ~F.coalesce("has_taken", F.lit(False))
     )
     return rows.withColumn("is_void", (F.col("kind") == "replace") & is_void)

@@ -168,7 +168,7 @@ def _told(names: TopicNames) -> list[Column]:
 def _origin(header_names: Column, header_values: Column, names: TopicNames) -> Column:
     """``RETRY_TOPIC`` of a failed message: the last, but that of several a retry topic is no origin."""
     all_of_them = F.zip_with(
-        header_names, header_values, lambda name, value: F.when(name == Header.RETRY_TOPIC.value, F.struct(value))
+        header_names, header_values, lambda name, value: F.when(name == Header.RETRY_TOPIC.value, F.struct(value.alias("value")))
     )
     last_first = F.filter(all_of_them, lambda entry: entry.isNotNull())
 
