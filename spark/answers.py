@@ -249,7 +249,8 @@ class Answers(NamedTuple):
 
     def topics_read(self) -> model.Bounded[model.TopicRead]:
         rows = (
-            self.facts.groupBy("topic")
+            self.facts.where("topic != ''")
+            .groupBy("topic")
             .agg(F.count("*").alias("facts"), F.min("timestamp_ms").alias("since_ms"), F.max("timestamp_ms").alias("until_ms"))
             .orderBy(F.col("facts").desc(), "topic")
             .collect()

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from connectors.client_options import for_producer
 from connectors.contract import TopicKind, TopicNames
 from spark.errors import NotAnsweredError
+from spark.kafka_options import for_librdkafka
 
 _TIMEOUT_S = 30.0
 _log = logging.getLogger("librdkafka")
@@ -40,7 +41,7 @@ class Cluster:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        self._admin = AdminClient({"logger": _log, **for_producer(options)})
+        self._admin = AdminClient({"logger": _log, **for_producer(for_librdkafka(options))})
 
     def topics(self) -> dict[str, list[int]]:
         """All topics, with their partitions."""
