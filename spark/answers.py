@@ -69,13 +69,17 @@ class Answers(NamedTuple):
 
     def faulty(self) -> tuple[tuple[model.Faulty, ...], int]:
         """The gravest first; and how many are not named."""
-        gravity = F.element_at(F.create_map(*(F.lit(part) for pair in _GRAVITY.items() for part in pair)), F.col("verdict"))
+        gravity = F.element_at(
+            F.create_map(*(F.lit(part) for pair in _GRAVITY.items() for part in pair)), F.col("verdict")
+        )
         bad = self.verdicts.where(F.col("verdict").isin(_FAULTY))
         rows = bad.orderBy(gravity, "due_ms", "id").limit(model.MAX_FAULTY).collect()
         total = len(rows) if len(rows) < model.MAX_FAULTY else bad.count()
         named = tuple(
             model.Faulty(
-                **_picked(row, "id", "verdict", "topic", "partition", "offset", "due_ms", "delivered_ms", "lateness_ms"),
+                **_picked(
+                    row, "id", "verdict", "topic", "partition", "offset", "due_ms", "delivered_ms", "lateness_ms"
+                ),
                 destination=row["destination"],
                 why=row["why"],
             )
@@ -143,7 +147,8 @@ class Answers(NamedTuple):
         if not counts:
             return ()
         return tuple(
-            model.LatenessBucket(up_to_ms=edge, count=counts.get(number, 0)) for number, edge in enumerate([*edges, None])
+            model.LatenessBucket(up_to_ms=edge, count=counts.get(number, 0))
+            for number, edge in enumerate([*edges, None])
         )
 
     def hours(self) -> tuple[tuple[model.Hour, ...], int]:
@@ -251,7 +256,11 @@ class Answers(NamedTuple):
         rows = (
             self.facts.where("topic != ''")
             .groupBy("topic")
-            .agg(F.count("*").alias("facts"), F.min("timestamp_ms").alias("since_ms"), F.max("timestamp_ms").alias("until_ms"))
+            .agg(
+                F.count("*").alias("facts"),
+                F.min("timestamp_ms").alias("since_ms"),
+                F.max("timestamp_ms").alias("until_ms"),
+            )
             .orderBy(F.col("facts").desc(), "topic")
             .collect()
         )

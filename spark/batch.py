@@ -1,8 +1,8 @@
 """``audit batch``: topics, or the stream's table of facts, -> facts, verdicts and report in a directory.
 
-    DIR/facts      what was read (Delta), unless it was read from a table already
-    DIR/verdicts   a row a message (Delta), `spark.reconcile.COLUMNS`
-    DIR/report.*   the findings (`spark.report`)
+DIR/facts      what was read (Delta), unless it was read from a table already
+DIR/verdicts   a row a message (Delta), `spark.reconcile.COLUMNS`
+DIR/report.*   the findings (`spark.report`)
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -101,5 +101,3 @@ def _is_for(destinations: Collection[str], names: TopicNames) -> Column:
     kind = topic_kinds.kind(F.col("destination"), names)
     is_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
     return F.col("destination").isin(*destinations) | F.col("destination").isNull() | is_group
-
-

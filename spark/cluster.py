@@ -1,7 +1,7 @@
 """What there is to read: topics, and for each partition the offsets that a run reads, asked of Kafka before Spark is.
 
-Spark schedules a task for every partition it is given, empty or not, and asks brokers again for what is here already; of
-the many partitions of retry topics most are empty. So they are left out, and what is read is fixed in one moment.
+Spark schedules a task for every partition it is given, empty or not; of the many partitions of retry topics most are
+empty. So they are left out, and what is read is fixed in one moment.
 """
 
 import logging

@@ -168,7 +168,9 @@ def _told(names: TopicNames) -> list[Column]:
 def _origin(header_names: Column, header_values: Column, names: TopicNames) -> Column:
     """``RETRY_TOPIC`` of a failed message: the last, but that of several a retry topic is no origin."""
     all_of_them = F.zip_with(
-        header_names, header_values, lambda name, value: F.when(name == Header.RETRY_TOPIC.value, F.struct(value.alias("value")))
+        header_names,
+        header_values,
+        lambda name, value: F.when(name == Header.RETRY_TOPIC.value, F.struct(value.alias("value"))),
     )
     last_first = F.filter(all_of_them, lambda entry: entry.isNotNull())
 
@@ -192,9 +194,7 @@ def _rejection(names: TopicNames) -> Column:
     topic_code = (
         F.when(~c("has_real_topic"), ErrorCode.MISSING_REAL_TOPIC.value)
         .when(~F.coalesce(is_legal_topic(c("named_topic")), F.lit(False)), ErrorCode.ILLEGAL_REAL_TOPIC.value)
-        .when(
-            topic_kinds.kind(c("named_topic"), names).isin(*_INPUTS), ErrorCode.DESTINATION_NOT_ALLOWED.value
-        )
+        .when(topic_kinds.kind(c("named_topic"), names).isin(*_INPUTS), ErrorCode.DESTINATION_NOT_ALLOWED.value)
     )
     level_code = (
         F.when(c("is_cancel") | c("is_replace"), ErrorCode.NOT_CANCELLABLE.value)
@@ -263,18 +263,14 @@ def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
         .when(on_wheel & c("is_cancel"), "cancel")
         .when(on_wheel & F.coalesce(is_copy, F.lit(False)) & ~c("is_replace"), "rolled")
         .when(on_wheel & c("is_replace"), "replace")
-        .when(
-            on_level & (c("retries") > 0) & (topic_kinds.kind(c("named_topic"), names) == _RETRY), "retry"
-        )
+        .when(on_level & (c("retries") > 0) & (topic_kinds.kind(c("named_topic"), names) == _RETRY), "retry")
         .when(on_level | on_wheel, "scheduled")
         .when(c("is_rejected"), "rejected")
         .when(c("uniq_key").isNull(), None)
         .when(on_dead_letters, "dead_letter")
         .when(c("topic_kind").isin(_RETRY, _OTHER), "delivered")
     )
-    rejected_id = F.concat_ws(
-        "-", "error_topic", c("error_partition").cast("string"), c("error_offset").cast("string")
-    )
+    rejected_id = F.concat_ws("-", "error_topic", c("error_partition").cast("string"), c("error_offset").cast("string"))
     identifier = (
         F.when(on_wheel & c("is_cancel"), F.coalesce(c("cancels"), c("coordinates")))
         .when(on_send_back, F.coalesce(c("uniq_key"), c("origin_id"), c("coordinates")))
@@ -302,9 +298,9 @@ def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
         .when(~is_input, c("out_ms"))
     )
     group = F.when(on_send_back, F.make_valid_utf8(c("consumer_group"))).otherwise(
-        F.when(
-            c("topic_kind").isin(_RETRY, _DEAD_LETTER), topic_kinds.group(c("topic"), names)
-        ).otherwise(F.when(on_level & (c("retries") > 0), topic_kinds.group(c("named_topic"), names)))
+        F.when(c("topic_kind").isin(_RETRY, _DEAD_LETTER), topic_kinds.group(c("topic"), names)).otherwise(
+            F.when(on_level & (c("retries") > 0), topic_kinds.group(c("named_topic"), names))
+        )
     )
     return [
         kind.alias("kind"),

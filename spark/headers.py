@@ -83,6 +83,7 @@ def readable(raw: Column) -> Column:
 
 def physical(name: Column, names: TopicNames) -> Column:
     """The Kafka topic for a logical or a physical name (`TopicNames.physical`)."""
+
     def group_topic(prefix: str, template: str) -> Column:
         group = encode_group(F.substr(name, F.lit(len(prefix) + 1)))
         head, tail = (names.prefix + template).split("{group}")

@@ -9,7 +9,8 @@
     enable.ssl.certificate.verification=false     no such thing: refused
     bootstrap.servers, security.protocol, …       the same name
 
-What tunes librdkafka alone is left out. Options that only Java knows go through ``java.`` (``java.sasl.jaas.config=…``).
+What tunes librdkafka alone is left out. What only Java knows goes by its name after ``java.``, such as
+``java.sasl.jaas.config``.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Facts -> verdicts, as of a time: what became of every message that was asked for.
 
-One fold by identity (id, destination, retries, redrives), free of any order, of sums and maxima only, so that it costs a
-few numbers an id however many facts there are. It decides nearly all: one record that asks, at most one that arrived.
+One fold by identity (id, destination, retries, redrives), free of any order, of sums and maxima only, so that it costs
+a few numbers an id however many facts there are. It decides nearly all: one record that asks, at most one that arrived.
 Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are looked at once more, by `contested`.
 
     verdict             when
@@ -111,10 +111,7 @@ def fold(facts: DataFrame) -> DataFrame:
         F.max(F.when(asks, F.col("append_time").cast("int"))).alias("append_time"),
         *(only(hops, name, f"hop_{name}") for name in ("level", "partition", "offset", "due_ms", "timestamp_ms")),
         *(only(rolls, name, f"roll_{name}") for name in ("of_offset", "partition", "due_ms")),
-        *(
-            F.min(F.when(rolls, F.col(name))).alias(f"roll_{name}_min")
-            for name in ("of_offset", "partition", "due_ms")
-        ),
+        *(F.min(F.when(rolls, F.col(name))).alias(f"roll_{name}_min") for name in ("of_offset", "partition", "due_ms")),
         only(arrives, "timestamp_ms", "delivered_ms"),
         only(arrives, "partition", "delivered_partition"),
         only(arrives, "offset", "delivered_offset"),
@@ -219,9 +216,7 @@ def _invalid(facts: DataFrame, rules: Rules) -> DataFrame:
     """Records that ask for what cannot be done: missing, until their dead letter is found."""
     c = F.col
     verdict = F.when(F.lit(rules.as_of_ms) - rules.grace_ms > c("timestamp_ms"), "missing").otherwise("pending")
-    nothing = {
-        name: F.lit(None).cast("bigint") for name in ("delivered_ms", "delivered_offset", "lateness_ms")
-    }
+    nothing = {name: F.lit(None).cast("bigint") for name in ("delivered_ms", "delivered_offset", "lateness_ms")}
     given = {
         **nothing,
         "verdict": verdict,

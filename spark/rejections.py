@@ -1,7 +1,7 @@
 """Dead letters of rejected records, put to the verdicts of what they were.
 
 A letter names its record by its coordinates. That may be a copy (of a roll, of a retry), which then tells by its own
-headers whose it is. A letter whose reason can be read off the record itself is believed only where that reason is there.
+headers whose it is. Where a letter's reason can be read off the record itself, it is believed only if it is there.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -34,7 +34,9 @@ def with_rejections(judged: DataFrame, facts: DataFrame) -> DataFrame:
     letters = (
         facts.where("kind = 'rejected'")
         .groupBy(
-            F.col("of_topic").alias("topic"), F.col("of_partition").alias("partition"), F.col("of_offset").alias("offset")
+            F.col("of_topic").alias("topic"),
+            F.col("of_partition").alias("partition"),
+            F.col("of_offset").alias("offset"),
         )
         .agg(F.count("*").alias("letters"), F.max("why").alias("code"))
     )

@@ -4,11 +4,11 @@
     CHECKPOINT/<number>   that query's own progress, Spark's
     FACTS                 the table; a batch of a query is one commit of it, known by the query and the batch's number
 
-A query reads the same topics for life, as Spark wants it. Destinations that facts name, and topics of ours that are new,
-are given to one more query, from their beginning. What waits for a month is rows of a table here, not state.
+A query reads the same topics for life, as Spark wants it. Destinations that facts name, and topics of ours that are
+new, are given to one more query, from their beginning. What waits for a month is rows of a table here, not state.
 
-From time to time a row of the kind ``read_until`` says up to when everything has been read: an audit of the table is as of
-then, so that what only has not been read yet is not missing.
+From time to time a row of the kind ``read_until`` says up to when everything has been read: an audit of the table is
+as of then, so that what only has not been read yet is not missing.
 """
 
 import json
@@ -205,7 +205,14 @@ class Ingest:
         return min(times, default=None)
 
     def _mark(self, until_ms: int) -> None:
-        mark = {"kind": READ_UNTIL, "topic": "", "partition": 0, "offset": 0, "timestamp_ms": until_ms, "append_time": True}
+        mark = {
+            "kind": READ_UNTIL,
+            "topic": "",
+            "partition": 0,
+            "offset": 0,
+            "timestamp_ms": until_ms,
+            "append_time": True,
+        }
         row = tuple(mark.get(field.name) for field in SCHEMA)
         facts = self._spark.createDataFrame([row], SCHEMA).coalesce(1)
         tables.write_facts(facts, self._facts, "append")

@@ -9,11 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-<<<<<<< HEAD
-from typing import TYPE_CHECKING
-=======
-from typing import NoReturn
->>>>>>> wip-spark-report
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from playwright.sync_api import Browser
@@ -80,20 +76,23 @@ def tool(request: pytest.FixtureRequest) -> str:
     return path
 
 
-<<<<<<< HEAD
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """A small Spark of this process, with the audit's jars."""
     from spark.session import spark_session
 
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.ui.showConsoleProgress": "false"}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.ui.showConsoleProgress": "false",
+    }
     session = spark_session("timewheel-tests", master="local[2]", conf=conf)
     yield session
     session.stop()
-=======
+
+
 def _missing(program: str) -> NoReturn:
     message = f"{program} is not installed"
     if os.environ.get("CI"):
         pytest.fail(f"{message}, and CI has to have it")
     pytest.skip(message)
->>>>>>> wip-spark-report

@@ -63,7 +63,10 @@ def _locked(path: Path, title: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"timewheel: another process is fetching the jars of {title} into {path.parent}; waiting", file=sys.stderr)
+            print(
+                f"timewheel: another process is fetching the jars of {title} into {path.parent}; waiting",
+                file=sys.stderr,
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -45,8 +45,8 @@ def stream(
 ) -> None:
     """Stream all schedule, retry, dead-letter and destination topics into a table, exactly once, restarts included.
 
-    Destinations are found from what is scheduled. Read the table with 'audit batch --facts DIR'. Ends on SIGTERM; killed
-    or stopped, it goes on where it was when it is started again with the same table and checkpoint.
+    Destinations are found from what is scheduled. Read the table with 'audit batch --facts DIR'. Ends on SIGTERM;
+    killed or stopped, it goes on where it was when it is started again with the same table and checkpoint.
     """
     if facts is None:
         raise UsageError("say with --facts where the table is to be")

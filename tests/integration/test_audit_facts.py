@@ -134,7 +134,9 @@ def test_every_combination_of_odd_headers_is_read_as_the_sidecar_reads_it(spark:
     print(f"seed {seed}")
     rng = random.Random(seed)
     singles = [
-        Read(topic, [("REAL_TOPIC", b"orders"), ("CONSUMER_GROUP", b"g"), ("RETRY_TOPIC", b"t"), (name, value)], AT_MS, 0)
+        Read(
+            topic, [("REAL_TOPIC", b"orders"), ("CONSUMER_GROUP", b"g"), ("RETRY_TOPIC", b"t"), (name, value)], AT_MS, 0
+        )
         for topic in TOPICS
         for name in HEADER_NAMES
         for value in VALUES
@@ -142,7 +144,13 @@ def test_every_combination_of_odd_headers_is_read_as_the_sidecar_reads_it(spark:
     records = [record._replace(offset=offset) for offset, record in enumerate(singles)]
     records += [a_record(rng, rng.choice(TOPICS), len(records) + number) for number in range(4_000)]
     seen = assert_agreed(spark, records)
-    decided_elsewhere = {"DESTINATION_REFUSED", "UNKNOWN_DESTINATION", "RECORD_TOO_LARGE", "TOO_MANY_GROUP_TOPICS", "UNREADABLE_HEADERS"}
+    decided_elsewhere = {
+        "DESTINATION_REFUSED",
+        "UNKNOWN_DESTINATION",
+        "RECORD_TOO_LARGE",
+        "TOO_MANY_GROUP_TOPICS",
+        "UNREADABLE_HEADERS",
+    }
     assert {why for _, why in seen} == {None, *(code.value for code in ErrorCode)} - decided_elsewhere
     assert {kind for kind, _ in seen} == {"scheduled", "cancel", "replace", "send_back", "retry", "invalid"}
 
@@ -203,7 +211,20 @@ def test_a_huge_id_is_cut_and_still_its_own(spark: SparkSession) -> None:
     assert max(map(len, ids)) < columns.ID_MAX_BYTES
 
 
-GROUPS = ["billing", "a/b", "enc--x", "enc--a.2Fb", "ü*+ %.", "ends.", "-_.", "a b", "x" * 240, "%2F", "enc--", "\U0001f600"]
+GROUPS = [
+    "billing",
+    "a/b",
+    "enc--x",
+    "enc--a.2Fb",
+    "ü*+ %.",
+    "ends.",
+    "-_.",
+    "a b",
+    "x" * 240,
+    "%2F",
+    "enc--",
+    "\U0001f600",
+]
 
 
 @pytest.mark.parametrize(

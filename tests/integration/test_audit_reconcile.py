@@ -1,6 +1,6 @@
 """Verdicts of stories, one an id: told once, judged together 100 s after their beginning, with a grace of 5 s."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -529,11 +529,11 @@ def told() -> Story:
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession, told: Story) -> Iterator[dict[str, list[dict[str, Any]]]]:
+def judged(spark: SparkSession, told: Story) -> dict[str, list[dict[str, Any]]]:
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in rows_of(spark, told, 100 * S):
         by_id.setdefault(row["id"], []).append(row)
-    yield by_id
+    return by_id
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -574,6 +574,8 @@ def test_the_order_of_facts_does_not_matter(spark: SparkSession, told: Story) ->
     backwards.records = told.records[::-1]
 
     def brief(story: Story) -> list[str]:
-        return sorted(f"{row['id']} {row['topic']} {row['offset']} {row['verdict']}" for row in rows_of(spark, story, 100 * S))
+        return sorted(
+            f"{row['id']} {row['topic']} {row['offset']} {row['verdict']}" for row in rows_of(spark, story, 100 * S)
+        )
 
     assert brief(backwards) == brief(told)

@@ -27,9 +27,7 @@ SOURCE = T.StructType(
         T.StructField("timestampType", T.IntegerType()),
         T.StructField(
             "headers",
-            T.ArrayType(
-                T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
-            ),
+            T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])),
         ),
     ]
 )
@@ -89,9 +87,7 @@ class Story:
         """Append a record; its offset."""
         offset = self._ends.get((topic, partition), 0)
         self._ends[topic, partition] = offset + 1
-        told: Headers = [
-            (name, None if value is None else str(value).encode()) for name, value in headers.items()
-        ]
+        told: Headers = [(name, None if value is None else str(value).encode()) for name, value in headers.items()]
         self.records.append(Read(topic, told, self.BEGIN_MS + at_ms, offset, partition, append_time))
         return offset
 
