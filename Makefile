@@ -21,12 +21,13 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/user
-	@echo "installing timewheel[embedded,dev] into $(VENV)"
-	@$(INSTALL) '.[embedded,dev]'
+	@echo "installing timewheel[embedded,spark,dev] into $(VENV)"
+	@$(INSTALL) '.[embedded,spark,dev]'
 	@touch $@
 
-setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's jars, a Java runtime where there is none
+setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's jars, a Java runtime where there is none
 	@$(BIN)/python -m connectors.embedded
+	@$(BIN)/python -m spark.packages
 
 demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 	@$(BIN)/timewheel demo
