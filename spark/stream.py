@@ -30,9 +30,6 @@ from spark.sources import read_stream
 
 READ_UNTIL = "read_until"
 
-BATCH_RECORDS = 2_000_000
-"""Of one micro-batch: what a driver's restart may have to read again."""
-
 _MARK_EVERY_MS = 60_000
 _COMPACT_EVERY_MS = 15 * 60_000
 _POLL_S = 1.0
@@ -45,6 +42,7 @@ class Ingest:
 
     Args:
         facts: the table's path. checkpoint: a directory of its own; the two belong together.
+        batch_records: most records of one micro-batch.
         tell: told what happens, a line each.
         now_ms: the time.
     """
@@ -56,6 +54,7 @@ class Ingest:
         job: Job,
         facts: str,
         checkpoint: str,
+        batch_records: int,
         tell: Tell,
         now_ms: Callable[[], int],
     ) -> None:
@@ -64,6 +63,7 @@ class Ingest:
         self._job = job
         self._facts = facts
         self._checkpoint = checkpoint
+        self._batch_records = batch_records
         self._tell = tell
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
@@ -119,7 +119,7 @@ class Ingest:
                 query.stop()
 
     def _start(self, number: int, **trigger: Any) -> None:
-        records = read_stream(self._spark, self._cluster.options, self._topics[number], BATCH_RECORDS)
+        records = read_stream(self._spark, self._cluster.options, self._topics[number], self._batch_records)
         facts = tables.with_day(to_facts(records, self._job.names, self._job.levels))
         self._queries[number] = (
             facts.writeStream.format("delta")

@@ -38,6 +38,9 @@ def stream(
         str | None, typer.Option("--facts", "--out", help="The table that is written.", metavar="DIR")
     ] = None,
     interval: Annotated[str, typer.Option(help="How often what is new is read.")] = "10s",
+    batch_records: Annotated[
+        int, typer.Option(min=1, help="Most records of one commit; a backlog is read in so many steps.")
+    ] = 2_000_000,
     available_now: Annotated[bool, typer.Option("--available-now", help="Read what there is, and end.")] = False,
     destination: Destinations = None,
     master: Master = None,
@@ -70,7 +73,7 @@ def stream(
             signal.signal(number, lambda received, _: stopped.append(received))
         try:
             job = Job(settings.topic_names, settings.levels, Rules(0), topics)
-            ingest = Ingest(spark, kafka, job, facts, checkpoint, _tell, _now_ms)
+            ingest = Ingest(spark, kafka, job, facts, checkpoint, batch_records, _tell, _now_ms)
             if available_now:
                 with Step("reading what there is"):
                     ingest.run_available()
