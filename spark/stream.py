@@ -30,7 +30,7 @@ from spark.sources import read_stream
 
 READ_UNTIL = "read_until"
 
-_MARK_EVERY_MS = 60_000
+_MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
 _POLL_S = 1.0
 
