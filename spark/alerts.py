@@ -128,7 +128,9 @@ class Watch:
         suspects = _suspects(known, from_ms, to_ms).persist()
         if suspects.isEmpty():
             return iter(())
-        judged = reconcile(_related(known, suspects), self._names, Rules(as_of_ms, self._grace_ms))
+        # Few, as a rule; kept as they are, so that the plan of the verdicts begins with them and not with the tables.
+        related = _related(known, suspects).localCheckpoint()
+        judged = reconcile(related, self._names, Rules(as_of_ms, self._grace_ms))
         overdue = judged.where((F.col("verdict") == "missing") & _is_within("due_ms", from_ms, to_ms))
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
