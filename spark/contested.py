@@ -17,6 +17,7 @@ from pyspark.sql.window import WindowSpec
 from connectors.contract import TopicNames
 from spark import topic_kinds
 from spark.facts import ARRIVALS, ASKS
+from spark.plans import settled
 
 _IDENTITY = ["id", "destination", "retries", "redrives"]
 _PLACE = ["topic", "partition", "offset"]
@@ -24,14 +25,14 @@ _PLACE = ["topic", "partition", "offset"]
 
 def settle(facts: DataFrame, names: TopicNames, grace_ms: int) -> DataFrame:
     """The rows that `spark.reconcile.judge` judges, of the facts of some ids."""
-    askers = _with_cut(who_asks(facts), facts)
+    askers = settled(_with_cut(who_asks(facts), facts))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
     given = _give(askers, arrivals)
     rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
     counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
     is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
-    return _with_void(counted, grace_ms).select(
+    return _with_void(settled(counted), grace_ms).select(
         *_IDENTITY,
         *_PLACE,
         F.col("timestamp_ms").alias("scheduled_ms"),
@@ -142,13 +143,15 @@ def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
     known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))
     by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms").orderBy("delivered_ms", "delivered_offset")
     came = came.join(known, [*_IDENTITY, "claimed_ms"], "left").withColumn("nth", F.row_number().over(by_claim))
+    came = settled(came)
     first = came.where("is_named").select(
         *_IDENTITY, F.col("claimed_ms").alias("due_ms"), "nth", *_ARRIVAL, F.lit(True).alias("is_given")
     )
     with_first = asked.join(first, [*_IDENTITY, "due_ms", "nth"], "left")
     # b. The others, in the order of time.
     in_turn = Window.partitionBy(*_IDENTITY, F.col("is_given").isNull()).orderBy(*wish)
-    open_askers = with_first.withColumn("turn", F.when(F.col("is_given").isNull(), F.row_number().over(in_turn)))
+    turn = F.when(F.col("is_given").isNull(), F.row_number().over(in_turn))
+    open_askers = settled(with_first.withColumn("turn", turn))
     others = came.where("is_named is null").withColumn(
         "turn", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("delivered_ms", "delivered_offset"))
     )

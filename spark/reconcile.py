@@ -27,7 +27,7 @@ from connectors.contract import TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS
 from spark.rejections import with_rejections
-from spark.sizes import hinted
+from spark.plans import hinted, settled
 
 IDENTITY = ("id", "destination", "retries", "redrives")
 
@@ -67,7 +67,7 @@ class Rules(NamedTuple):
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     """A verdict a message.
 
-    The fold is persisted while the result is computed; `unpersist` the session's cache when it has been written.
+    What is needed more than once is computed at once, and kept; clear the session's cache when the result is written.
 
     Args:
         facts: rows of `spark.facts.SCHEMA`; those after ``as_of_ms`` are left out.
@@ -82,7 +82,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     odd = hinted(folded.where("is_odd").select("id").unionByName(replaced).distinct())
     asked = plain.select(*_asked_once(names))
     if odd is not None:
-        theirs = known.join(odd, "id", "left_semi").persist()
+        theirs = settled(known.join(odd, "id", "left_semi"))
         again = contested.settle(theirs, names, rules.grace_ms)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
     judged = judge(asked, rules).unionByName(_invalid(known, rules))

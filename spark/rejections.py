@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode
-from spark.sizes import hinted
+from spark.plans import hinted
 
 _IDENTITY = ["id", "destination", "retries", "redrives"]
 _PLACE = ["topic", "partition", "offset"]

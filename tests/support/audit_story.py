@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from connectors.contract import DelayLevels, TopicNames
-from spark.facts import to_facts
+from spark.facts import SCHEMA, to_facts
 from spark.reconcile import Rules, reconcile
 from tests.support.kafka import Headers
 
@@ -114,7 +114,7 @@ def verdicts_of(
 
 
 def rows_of(spark: SparkSession, story: Story, as_of_ms: int, **rules: Any) -> list[dict[str, Any]]:
-    facts = facts_of(spark, story.records).cache()
+    facts = spark.createDataFrame(facts_of(spark, story.records).collect(), SCHEMA)
     try:
         judged = reconcile(facts, NAMES, Rules(as_of_ms=story.BEGIN_MS + as_of_ms, **rules))
         return [row.asDict() for row in judged.collect()]
