@@ -107,15 +107,15 @@ def _with_cut(askers: DataFrame, facts: DataFrame) -> DataFrame:
         return F.last(F.when(condition, what), ignorenulls=True).over(before)
 
     is_cut, cut = F.col("is_cut"), F.struct("offset", "timestamp_ms")
+    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back")
     found = rows.withColumns(
         {
             "any_cut": next_of(is_cut & F.col("cut_destination").isNull(), cut, after),
             "own_cut": next_of(is_cut, cut, after_for),
-            "next_asker": next_of(~is_cut, F.col("offset"), after_for),
+            "next_asker": next_of(~is_cut & can_be_cut, F.col("offset"), after_for),
         }
     ).where(~is_cut)
     nearest = F.least("any_cut", "own_cut")
-    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back")
     return found.select(
         *askers.columns,
         F.when(can_be_cut, nearest["offset"]).alias("cut_offset"),

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors.contract import TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS
-from spark.rejections import with_rejections
 from spark.plans import hinted, settled
+from spark.rejections import with_rejections
 
 IDENTITY = ("id", "destination", "retries", "redrives")
 
