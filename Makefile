@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit check format bench lock clean
+.PHONY: help setup demo audit-demo test test-unit check format bench bench-audit lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's
 demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 	@$(BIN)/timewheel demo
 
+audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
+	@$(BIN)/timewheel audit demo
+
 test: $(VENV)/dev ## Every test but the long ones, against a real Kafka
 	@$(BIN)/pytest
 
@@ -49,6 +52,9 @@ format: $(VENV)/dev ## Put the code into the shape that check wants
 
 bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-audit: $(VENV)/dev ## The audit's figures beside their floor; ARGS='--messages 2000000' for the large size
+	@$(BIN)/python -m benchmarks.audit $(ARGS)
 
 lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 	@$(BIN)/pip install --quiet uv

@@ -74,9 +74,11 @@ def _append(
     tables.write_facts(facts, path, "overwrite" if is_first else "append")
 
 
-def named_destinations(spark: SparkSession, path: str, names: TopicNames) -> set[str]:
+def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:
     """The destinations that facts ask for, retry and dead-letter topics left out."""
     asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled"))
+    if since_day is not None:
+        asked = asked.where(F.col("day") >= since_day)
     is_other = topic_kinds.kind(F.col("destination"), names) == TopicKind.OTHER.value
     return {row["destination"] for row in asked.where(is_other).select("destination").distinct().collect()}
 

@@ -97,9 +97,13 @@ def to_facts(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Data
         names_of(F.col("headers")).alias("header_names"),
         values_of(F.col("headers")).alias("header_values"),
     )
-    told = read.select("*", *_told(names))
-    judged = told.select("*", _rejection(names).alias("rejection"))
-    return judged.select(*_fact(names, levels)).where(F.col("kind").isNotNull()).select(*_typed())
+    # In steps, each on the columns of the one before: an expression that stands in another twice is planned twice.
+    for step in (_headers, _meanings, _places, _kinds_of_places, _rejection, _next_attempt):
+        read = read.select("*", *(column.alias(name) for name, column in step(names, levels).items()))
+    return read.select(*_fact(names, levels)).where(F.col("kind").isNotNull()).select(*_typed())
+
+
+Columns = dict[str, Column]
 
 
 def _typed() -> list[Column]:
@@ -109,60 +113,46 @@ def _typed() -> list[Column]:
 # --- what the headers say ---------------------------------------------------------------------------------------------
 
 
-def _told(names: TopicNames) -> list[Column]:
-    """Columns that the rest is made of."""
+def _headers(names: TopicNames, levels: DelayLevels) -> Columns:
+    """Headers by name, as they are."""
     headers = Headers(F.col("header_names"), F.col("header_values"))
-    coordinates = F.concat_ws("-", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
-    of_inputs = F.col("topic_kind").isin(*_INPUTS)
-    is_rejected = (
-        (F.col("topic_kind") == _DEAD_LETTER)
-        & headers.filled(Header.ERROR_CODE).isNotNull()
-        & topic_kinds.kind(headers.text(Header.ERROR_TOPIC), names).isin(*_INPUTS)
-        & whole_number(headers.text(Header.ERROR_OFFSET)).isNotNull()
-    )
-    uniq_key = readable(headers.filled(Header.UNIQ_KEY))
-    real_topic = headers.filled(Header.REAL_TOPIC)
-    named = F.when(
-        F.col("topic_kind") == _SEND_BACK, _origin(F.col("header_names"), F.col("header_values"), names)
-    ).otherwise(F.when(F.is_valid_utf8(real_topic.cast("string")), real_topic.cast("string")))
-    return [
-        is_rejected.alias("is_rejected"),
-        uniq_key.alias("uniq_key"),
-        readable(headers.filled(Header.ORIGIN_MESSAGE_ID)).alias("origin_id"),
-        coordinates.alias("coordinates"),
-        F.when(of_inputs, physical(named, names)).alias("named_topic"),
-        F.when(of_inputs, real_topic.isNotNull()).alias("has_real_topic"),
-        headers.text(Header.REAL_QID).alias("real_qid"),
-        headers.has(Header.REAL_QID).alias("has_real_qid"),
-        headers.has(Header.REAL_TOPIC).alias("names_real_topic"),
-        headers.has(Header.TIMER_DEL_UNIQKEY).alias("is_cancel"),
-        headers.has(Header.TIMER_REPLACE_UNIQKEY).alias("is_replace"),
-        readable(headers.filled(Header.TIMER_DEL_UNIQKEY)).alias("cancels"),
-        readable(headers.filled(Header.TIMER_REPLACE_UNIQKEY)).alias("replaces"),
-        headers.has(Header.DELAY).alias("has_delay"),
-        headers.has(Header.TIMER_DELAY_SEC).alias("has_delay_sec"),
-        headers.has(Header.TIMER_DELAY_MS).alias("has_delay_ms"),
-        headers.has(Header.TIMER_DELIVER_MS).alias("has_deliver_ms"),
-        whole_number(headers.text(Header.DELAY)).alias("delay"),
-        whole_number(headers.text(Header.TIMER_DELAY_SEC)).alias("delay_sec"),
-        whole_number(headers.text(Header.TIMER_DELAY_MS)).alias("delay_ms"),
-        whole_number(headers.text(Header.TIMER_DELIVER_MS)).alias("deliver_ms"),
-        (headers.last(Header.DELAY).isNull()).alias("delay_is_null"),
-        whole_number(headers.text(Header.TIMER_OUT_MS)).alias("out_ms"),
-        whole_number(headers.text(Header.TIMER_ORIGIN_OFFSET)).alias("origin_offset"),
-        whole_number(headers.text(Header.TIMER_ROLL_TIMES)).alias("roll_times"),
-        count(headers.text(Header.RECONSUME_TIME)).alias("retries"),
-        whole_number(headers.text(Header.RECONSUME_TIME)).alias("reconsume"),
-        headers.last(Header.RECONSUME_TIME).isNull().alias("reconsume_is_null"),
-        whole_number(headers.text(Header.MAX_RECONSUME_TIMES)).alias("max_reconsume"),
-        headers.last(Header.MAX_RECONSUME_TIMES).isNull().alias("max_is_null"),
-        count(headers.text(Header.REDRIVE_COUNT), 999_999_999).alias("redrives"),
-        headers.filled(Header.CONSUMER_GROUP).cast("string").alias("consumer_group"),
-        F.when(is_rejected, headers.text(Header.ERROR_TOPIC)).alias("error_topic"),
-        F.when(is_rejected, whole_number(headers.text(Header.ERROR_PARTITION))).alias("error_partition"),
-        F.when(is_rejected, whole_number(headers.text(Header.ERROR_OFFSET))).alias("error_offset"),
-        F.when(is_rejected, readable(headers.filled(Header.ERROR_CODE))).alias("error_code"),
-    ]
+    origin = _origin(F.col("header_names"), F.col("header_values"), names)
+    return {
+        "raw_id": headers.filled(Header.UNIQ_KEY),
+        "raw_origin_id": headers.filled(Header.ORIGIN_MESSAGE_ID),
+        "raw_topic": F.when(F.col("topic_kind") == _SEND_BACK, origin).otherwise(headers.last(Header.REAL_TOPIC)),
+        "raw_cancels": headers.filled(Header.TIMER_DEL_UNIQKEY),
+        "raw_replaces": headers.filled(Header.TIMER_REPLACE_UNIQKEY),
+        "raw_group": headers.filled(Header.CONSUMER_GROUP),
+        "raw_code": headers.filled(Header.ERROR_CODE),
+        "real_qid": headers.text(Header.REAL_QID),
+        "has_real_qid": headers.has(Header.REAL_QID),
+        "names_real_topic": headers.has(Header.REAL_TOPIC),
+        "is_cancel": headers.has(Header.TIMER_DEL_UNIQKEY),
+        "is_replace": headers.has(Header.TIMER_REPLACE_UNIQKEY),
+        "has_delay": headers.has(Header.DELAY),
+        "has_delay_sec": headers.has(Header.TIMER_DELAY_SEC),
+        "has_delay_ms": headers.has(Header.TIMER_DELAY_MS),
+        "has_deliver_ms": headers.has(Header.TIMER_DELIVER_MS),
+        "error_topic": headers.text(Header.ERROR_TOPIC),
+        **{
+            name: headers.text(header)
+            for name, header in {
+                "delay_text": Header.DELAY,
+                "delay_sec_text": Header.TIMER_DELAY_SEC,
+                "delay_ms_text": Header.TIMER_DELAY_MS,
+                "deliver_ms_text": Header.TIMER_DELIVER_MS,
+                "out_ms_text": Header.TIMER_OUT_MS,
+                "origin_offset_text": Header.TIMER_ORIGIN_OFFSET,
+                "roll_times_text": Header.TIMER_ROLL_TIMES,
+                "reconsume_text": Header.RECONSUME_TIME,
+                "max_reconsume_text": Header.MAX_RECONSUME_TIMES,
+                "redrives_text": Header.REDRIVE_COUNT,
+                "error_partition_text": Header.ERROR_PARTITION,
+                "error_offset_text": Header.ERROR_OFFSET,
+            }.items()
+        },
+    }
 
 
 def _origin(header_names: Column, header_values: Column, names: TopicNames) -> Column:
@@ -173,45 +163,80 @@ def _origin(header_names: Column, header_values: Column, names: TopicNames) -> C
         lambda name, value: F.when(name == Header.RETRY_TOPIC.value, F.struct(value.alias("value"))),
     )
     last_first = F.filter(all_of_them, lambda entry: entry.isNotNull())
-
-    def is_retry_topic(value: Column) -> Column:
-        topic = physical(F.make_valid_utf8(F.coalesce(value.cast("string"), F.lit(""))), names)
-        return topic_kinds.kind(topic, names) == _RETRY
-
-    origins = F.filter(last_first, lambda entry: ~is_retry_topic(entry["value"]))
+    origins = F.filter(
+        last_first,
+        lambda entry: ~topic_kinds.is_retry(F.coalesce(entry["value"].cast("string"), F.lit("")), names),
+    )
     # The first header stands whatever it is, and each later one that is no retry topic takes its place.
-    chosen = F.coalesce(F.try_element_at(origins, F.lit(1)), F.try_element_at(last_first, F.lit(-1)))["value"]
-    return F.when(F.octet_length(chosen) > 0, F.make_valid_utf8(chosen.cast("string")))
+    return F.coalesce(F.try_element_at(origins, F.lit(1)), F.try_element_at(last_first, F.lit(-1)))["value"]
 
 
-def _rejection(names: TopicNames) -> Column:
+def _meanings(names: TopicNames, levels: DelayLevels) -> Columns:
+    """Numbers, ids and names."""
+    c = F.col
+    told = {"coordinates": F.concat_ws("-", "topic", c("partition").cast("string"), c("offset").cast("string"))}
+    for name in ("delay", "delay_sec", "delay_ms", "deliver_ms", "out_ms", "origin_offset", "roll_times"):
+        told[name] = whole_number(c(f"{name}_text"))
+    for name in ("reconsume", "max_reconsume", "error_partition", "error_offset"):
+        told[name] = whole_number(c(f"{name}_text"))
+    told["redrives"] = count(c("redrives_text"), 999_999_999)
+    told["retries"] = count(c("reconsume_text"))
+    for name, raw in {"uniq_key": "id", "origin_id": "origin_id", "cancels": "cancels", "replaces": "replaces"}.items():
+        told[name] = readable(c(f"raw_{raw}"))
+    told["error_code"] = readable(c("raw_code"))
+    told["consumer_group"] = c("raw_group").cast("string")
+    text = c("raw_topic").cast("string")
+    told["has_topic"] = F.coalesce(F.octet_length("raw_topic") > 0, F.lit(False))
+    told["named"] = F.when(c("topic_kind") == _SEND_BACK, F.make_valid_utf8(text)).when(F.is_valid_utf8(text), text)
+    return told
+
+
+def _places(names: TopicNames, levels: DelayLevels) -> Columns:
+    """Topics that are named."""
+    c = F.col
+    return {
+        "named_topic": F.when(c("topic_kind").isin(*_INPUTS), physical(c("named"), names)),
+        "encoded_group": F.when(c("topic_kind") == _SEND_BACK, encode_group(c("consumer_group"))),
+    }
+
+
+def _kinds_of_places(names: TopicNames, levels: DelayLevels) -> Columns:
+    c = F.col
+    is_letter = (c("topic_kind") == _DEAD_LETTER) & c("error_code").isNotNull() & c("error_offset").isNotNull()
+    return {
+        "named_kind": topic_kinds.kind(c("named_topic"), names),
+        "is_legal": F.coalesce(is_legal_topic(c("named_topic")), F.lit(False)),
+        "retry_topic": topic_kinds.group_topic(names.retry_template, names, c("encoded_group")),
+        "dead_letter_topic": topic_kinds.group_topic(names.dead_letter_template, names, c("encoded_group")),
+        "is_rejected": F.coalesce(is_letter & topic_kinds.kind(c("error_topic"), names).isin(*_INPUTS), F.lit(False)),
+        "wheel_due_sec": F.try_add(c("timestamp_ms"), F.try_multiply(c("delay_sec"), F.lit(1_000).cast("bigint"))),
+    }
+
+
+def _rejection(names: TopicNames, levels: DelayLevels) -> Columns:
     """The `ErrorCode` of a record that cannot be done whatever the settings are; null where it can."""
     c = F.col
-    has_qid = c("has_real_qid")
-    bad_qid = has_qid & ~F.coalesce(
-        c("real_qid").rlike(r"\A[0-9]{1,10}\z") & (c("real_qid").try_cast("bigint") <= 2**31 - 1), F.lit(False)
-    )
+    no = F.lit(False)
+    is_partition = c("real_qid").rlike(r"\A[0-9]{1,10}\z") & (c("real_qid").try_cast("bigint") <= 2**31 - 1)
+    qid_code = F.when(c("has_real_qid") & ~F.coalesce(is_partition, no), ErrorCode.ILLEGAL_REAL_QID.value)
     topic_code = (
-        F.when(~c("has_real_topic"), ErrorCode.MISSING_REAL_TOPIC.value)
-        .when(~F.coalesce(is_legal_topic(c("named_topic")), F.lit(False)), ErrorCode.ILLEGAL_REAL_TOPIC.value)
-        .when(topic_kinds.kind(c("named_topic"), names).isin(*_INPUTS), ErrorCode.DESTINATION_NOT_ALLOWED.value)
+        F.when(~c("has_topic"), ErrorCode.MISSING_REAL_TOPIC.value)
+        .when(~c("is_legal"), ErrorCode.ILLEGAL_REAL_TOPIC.value)
+        .when(c("named_kind").isin(*_INPUTS), ErrorCode.DESTINATION_NOT_ALLOWED.value)
     )
-    level_code = (
-        F.when(c("is_cancel") | c("is_replace"), ErrorCode.NOT_CANCELLABLE.value)
-        .when(bad_qid, ErrorCode.ILLEGAL_REAL_QID.value)
-        .otherwise(topic_code)
+    level_code = F.when(c("is_cancel") | c("is_replace"), ErrorCode.NOT_CANCELLABLE.value).otherwise(
+        F.coalesce(qid_code, topic_code)
     )
     cancel_code = F.when(c("cancels").isNull(), ErrorCode.MISSING_UNIQ_KEY.value).when(
         c("names_real_topic"), topic_code
     )
     illegal = F.lit(ErrorCode.ILLEGAL_DELIVERY_TIME.value)
     too_long = F.lit(ErrorCode.DELAY_TOO_LONG.value)  # farther off than a number of ms can say
-    no = F.lit(False)
     time_code = (
         F.when(c("has_delay"), F.when(~F.coalesce(c("delay") >= 1, no), illegal))
         .when(
             c("has_delay_sec"),
-            F.when(~F.coalesce(c("delay_sec") >= 0, no), illegal).when(_wheel_due_sec().isNull(), too_long),
+            F.when(~F.coalesce(c("delay_sec") >= 0, no), illegal).when(c("wheel_due_sec").isNull(), too_long),
         )
         .when(c("has_delay_ms"), F.when(~F.coalesce(c("delay_ms") >= 0, no), illegal))
         .when(c("has_deliver_ms"), F.when(c("deliver_ms").isNull(), illegal))
@@ -219,33 +244,41 @@ def _rejection(names: TopicNames) -> Column:
     )
     replace_code = F.when(c("is_replace") & c("replaces").isNull(), ErrorCode.MISSING_UNIQ_KEY.value)
     wheel_code = F.when(c("is_cancel"), cancel_code).otherwise(
-        F.coalesce(topic_code, F.when(bad_qid, ErrorCode.ILLEGAL_REAL_QID.value), time_code, replace_code)
+        F.coalesce(topic_code, qid_code, time_code, replace_code)
     )
-    group = c("consumer_group")
-    group_topics = [
-        topic_kinds.group_topic(template, names, encode_group(group))
-        for template in (names.retry_template, names.dead_letter_template)
-    ]
+
+    def is_count(name: str) -> Column:
+        return c(f"{name}_text").isNull() | F.coalesce(c(name).between(0, _MAX_RECONSUME), no)
+
+    is_group = (
+        F.is_valid_utf8("consumer_group") & is_legal_topic(c("retry_topic")) & is_legal_topic(c("dead_letter_topic"))
+    )
     send_back_code = (
-        F.when(group.isNull(), ErrorCode.MISSING_CONSUMER_GROUP.value)
-        .when(
-            ~F.is_valid_utf8(group) | ~is_legal_topic(group_topics[0]) | ~is_legal_topic(group_topics[1]),
-            ErrorCode.ILLEGAL_CONSUMER_GROUP.value,
-        )
-        .when(c("named_topic").isNull(), ErrorCode.MISSING_RETRY_TOPIC.value)
-        .when(~is_legal_topic(c("named_topic")), ErrorCode.ILLEGAL_RETRY_TOPIC.value)
-        .when(
-            ~(c("reconsume_is_null") | F.coalesce(c("reconsume").between(0, _MAX_RECONSUME), no))
-            | ~(c("max_is_null") | F.coalesce(c("max_reconsume").between(0, _MAX_RECONSUME), no)),
-            ErrorCode.ILLEGAL_RECONSUME_TIMES.value,
-        )
-        .when(~c("delay_is_null") & c("delay").isNull(), ErrorCode.ILLEGAL_DELIVERY_TIME.value)
+        F.when(c("consumer_group").isNull(), ErrorCode.MISSING_CONSUMER_GROUP.value)
+        .when(~is_group, ErrorCode.ILLEGAL_CONSUMER_GROUP.value)
+        .when(~c("has_topic"), ErrorCode.MISSING_RETRY_TOPIC.value)
+        .when(~c("is_legal"), ErrorCode.ILLEGAL_RETRY_TOPIC.value)
+        .when(~is_count("reconsume") | ~is_count("max_reconsume"), ErrorCode.ILLEGAL_RECONSUME_TIMES.value)
+        .when(c("delay_text").isNotNull() & c("delay").isNull(), ErrorCode.ILLEGAL_DELIVERY_TIME.value)
     )
-    return (
-        F.when(c("topic_kind") == _LEVEL, level_code)
+    return {
+        "rejection": F.when(c("topic_kind") == _LEVEL, level_code)
         .when(c("topic_kind") == _WHEEL, wheel_code)
         .when(c("topic_kind") == _SEND_BACK, send_back_code)
-    )
+    }
+
+
+def _next_attempt(names: TopicNames, levels: DelayLevels) -> Columns:
+    """The level of a failed message's next attempt; null: there is none, and it dies (`contract.retry_level`)."""
+    c = F.col
+    most = F.coalesce(c("max_reconsume"), F.lit(DEFAULT_MAX_RECONSUME_TIMES).cast("bigint"))
+    wish = F.coalesce(c("delay"), F.lit(0).cast("bigint"))
+    chosen = F.when(wish == 0, F.lit(FIRST_RETRY_LEVEL) + c("retries").cast("bigint")).otherwise(wish)
+    lives = (c("topic_kind") == _SEND_BACK) & (wish >= 0) & (c("retries") < most)
+    return {
+        "next_level": F.when(lives, F.least(chosen, F.lit(len(levels)).cast("bigint")).cast("int")),
+        "own_level": topic_kinds.level(c("topic"), names),
+    }
 
 
 # --- the fact ---------------------------------------------------------------------------------------------------------
@@ -254,54 +287,54 @@ def _rejection(names: TopicNames) -> Column:
 def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
     c = F.col
     on_level, on_wheel = c("topic_kind") == _LEVEL, c("topic_kind") == _WHEEL
-    on_send_back, on_dead_letters = c("topic_kind") == _SEND_BACK, c("topic_kind") == _DEAD_LETTER
-    is_input = on_level | on_wheel | on_send_back
-    is_copy = c("origin_offset").between(0, c("offset") - 1) & (c("roll_times") >= 0)
+    on_send_back = c("topic_kind") == _SEND_BACK
+    is_input = c("topic_kind").isin(*_INPUTS)
+    takes_back = on_wheel & c("is_cancel")
+    is_copy = on_wheel & F.coalesce(
+        c("origin_offset").between(0, c("offset") - 1) & (c("roll_times") >= 0), F.lit(False)
+    )
     kind = (
         F.when(c("rejection").isNotNull(), "invalid")
         .when(on_send_back, "send_back")
-        .when(on_wheel & c("is_cancel"), "cancel")
-        .when(on_wheel & F.coalesce(is_copy, F.lit(False)) & ~c("is_replace"), "rolled")
+        .when(takes_back, "cancel")
         .when(on_wheel & c("is_replace"), "replace")
-        .when(on_level & (c("retries") > 0) & (topic_kinds.kind(c("named_topic"), names) == _RETRY), "retry")
-        .when(on_level | on_wheel, "scheduled")
+        .when(is_copy, "rolled")
+        .when(on_level & (c("retries") > 0) & (c("named_kind") == _RETRY), "retry")
+        .when(is_input, "scheduled")
         .when(c("is_rejected"), "rejected")
         .when(c("uniq_key").isNull(), None)
-        .when(on_dead_letters, "dead_letter")
+        .when(c("topic_kind") == _DEAD_LETTER, "dead_letter")
         .when(c("topic_kind").isin(_RETRY, _OTHER), "delivered")
     )
-    rejected_id = F.concat_ws("-", "error_topic", c("error_partition").cast("string"), c("error_offset").cast("string"))
-    identifier = (
-        F.when(on_wheel & c("is_cancel"), F.coalesce(c("cancels"), c("coordinates")))
-        .when(on_send_back, F.coalesce(c("uniq_key"), c("origin_id"), c("coordinates")))
-        .when(c("is_rejected"), F.coalesce(c("uniq_key"), rejected_id))
-        .otherwise(F.coalesce(c("uniq_key"), c("coordinates")))
+    of_coordinates = F.concat_ws("-", "error_topic", "error_partition_text", "error_offset_text")
+    identifier = F.coalesce(
+        F.when(takes_back, c("cancels")).otherwise(c("uniq_key")),
+        F.when(on_send_back, c("origin_id")),
+        F.when(c("is_rejected"), of_coordinates),
+        c("coordinates"),
     )
-    level = topic_kinds.level(c("topic"), names)
-    next_level = _retry_level(levels)
-    encoded = encode_group(c("consumer_group"))
-    next_topic = F.when(
-        next_level.isNull(), topic_kinds.group_topic(names.dead_letter_template, names, encoded)
-    ).otherwise(topic_kinds.group_topic(names.retry_template, names, encoded))
     destination = (
-        F.when(c("rejection").isNotNull() & ~c("is_cancel"), None)
-        .when(on_send_back, next_topic)
-        .when(on_wheel & c("is_cancel"), F.when(c("names_real_topic"), c("named_topic")))
+        F.when(takes_back, F.when(c("names_real_topic") & c("rejection").isNull(), c("named_topic")))
+        .when(c("rejection").isNotNull(), None)
+        .when(on_send_back, F.when(c("next_level").isNull(), c("dead_letter_topic")).otherwise(c("retry_topic")))
         .when(is_input, c("named_topic"))
         .otherwise(c("topic"))
     )
     due = (
         F.when(c("rejection").isNotNull(), c("timestamp_ms"))
-        .when(on_level, c("timestamp_ms") + _delay_ms(level, levels))
+        .when(on_level, c("timestamp_ms") + _delay_ms(c("own_level"), levels))
         .when(on_wheel & ~c("is_cancel"), _wheel_due(levels))
-        .when(on_send_back, c("timestamp_ms") + F.coalesce(_delay_ms(next_level, levels), F.lit(0)))
+        .when(on_send_back, c("timestamp_ms") + F.coalesce(_delay_ms(c("next_level"), levels), F.lit(0)))
         .when(~is_input, c("out_ms"))
     )
+    group_topic = F.when(on_level & (c("retries") > 0), c("named_topic")).when(~is_input, c("topic"))
     group = F.when(on_send_back, F.make_valid_utf8(c("consumer_group"))).otherwise(
-        F.when(c("topic_kind").isin(_RETRY, _DEAD_LETTER), topic_kinds.group(c("topic"), names)).otherwise(
-            F.when(on_level & (c("retries") > 0), topic_kinds.group(c("named_topic"), names))
-        )
+        topic_kinds.group(group_topic, names)
     )
+
+    def of(told: Column, own: Column) -> Column:
+        return F.when(c("is_rejected"), told).when(is_copy, own)
+
     return [
         kind.alias("kind"),
         identifier.alias("id"),
@@ -309,16 +342,16 @@ def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
         F.when(on_send_back, c("retries") + 1).otherwise(c("retries")).alias("retries"),
         c("redrives"),
         due.alias("due_ms"),
-        F.when(on_wheel, F.lit(0)).when(on_level, level).when(on_send_back, next_level).alias("level"),
+        F.when(on_wheel, 0).when(on_level, c("own_level")).when(on_send_back, c("next_level")).alias("level"),
         group.alias("group"),
         c("topic"),
         c("partition"),
         c("offset"),
         c("timestamp_ms"),
         c("append_time"),
-        F.when(c("is_rejected"), c("error_topic")).when(on_wheel & is_copy, c("topic")).alias("of_topic"),
-        F.when(c("is_rejected"), c("error_partition")).when(on_wheel & is_copy, c("partition")).alias("of_partition"),
-        F.when(c("is_rejected"), c("error_offset")).when(on_wheel & is_copy, c("origin_offset")).alias("of_offset"),
+        of(F.make_valid_utf8(c("error_topic")), c("topic")).alias("of_topic"),
+        of(c("error_partition"), c("partition")).alias("of_partition"),
+        of(c("error_offset"), c("origin_offset")).alias("of_offset"),
         F.when(on_wheel & c("is_replace") & ~c("is_cancel"), c("replaces")).alias("replaces"),
         F.coalesce(c("rejection"), F.when(c("is_rejected"), c("error_code"))).alias("why"),
     ]
@@ -329,14 +362,10 @@ def _wheel_due(levels: DelayLevels) -> Column:
     c = F.col
     return (
         F.when(c("has_delay"), c("timestamp_ms") + _delay_ms(c("delay"), levels))
-        .when(c("has_delay_sec"), _wheel_due_sec())
+        .when(c("has_delay_sec"), c("wheel_due_sec"))
         .when(c("has_delay_ms"), F.try_add(c("timestamp_ms"), c("delay_ms")))
         .otherwise(c("deliver_ms"))
     )
-
-
-def _wheel_due_sec() -> Column:
-    return F.try_add(F.col("timestamp_ms"), F.try_multiply(F.col("delay_sec"), F.lit(1_000).cast("bigint")))
 
 
 def _delay_ms(level: Column, levels: DelayLevels) -> Column:
@@ -344,13 +373,3 @@ def _delay_ms(level: Column, levels: DelayLevels) -> Column:
     table = F.array(*(F.lit(delay_ms).cast("bigint") for delay_ms in levels.delays_ms))
     clamped = F.least(level.cast("bigint"), F.lit(len(levels)).cast("bigint")).cast("int")
     return F.when(level >= 1, F.try_element_at(table, clamped))
-
-
-def _retry_level(levels: DelayLevels) -> Column:
-    """The level of the next attempt; null: there is none, and it dies (`connectors.contract.retry_level`)."""
-    c = F.col
-    most = F.coalesce(c("max_reconsume"), F.lit(DEFAULT_MAX_RECONSUME_TIMES).cast("bigint"))
-    wish = F.coalesce(c("delay"), F.lit(0).cast("bigint"))
-    chosen = F.when(wish == 0, F.lit(FIRST_RETRY_LEVEL) + c("retries").cast("bigint")).otherwise(wish)
-    lives = (wish >= 0) & (c("retries") < most)
-    return F.when(lives, F.least(chosen, F.lit(len(levels)).cast("bigint")).cast("int"))

@@ -14,6 +14,7 @@ as of then, so that what only has not been read yet is not missing.
 import json
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -32,6 +33,7 @@ READ_UNTIL = "read_until"
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
+_DAY_MS = 86_400_000
 _POLL_S = 1.0
 
 Tell = Callable[[str], None]
@@ -68,7 +70,8 @@ class Ingest:
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
         self._topics = self._open()
-        self._marked_ms = self._compacted_ms = 0
+        self._marked_ms = 0
+        self._compacted_ms, self._vacuumed_ms = now_ms(), 0
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +181,9 @@ class Ingest:
         """Give topics that nobody reads yet to one more query."""
         existing = self._cluster.topics()
         wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
-        named = set(self._job.destinations) or named_destinations(self._spark, self._facts, self._job.names)
+        # What has been read up to some time has been looked at: what is new, is of that day or later.
+        since_day = _day(self._marked_ms - _DAY_MS) if self._marked_ms else None
+        named = set(self._job.destinations) or named_destinations(self._spark, self._facts, self._job.names, since_day)
         wanted |= named & existing.keys()
         new = sorted(wanted.difference(*self._topics.values()))
         if not new:
@@ -199,7 +204,7 @@ class Ingest:
             if progress is None:
                 return None
             told = json.loads(progress.json)
-            if any(source["endOffset"] != source["latestOffset"] for source in told["sources"]):
+            if any(source["endOffset"] != source.get("latestOffset") for source in told["sources"]):
                 return None
             times.append(_epoch_ms(told["timestamp"]))
         return min(times, default=None)
@@ -219,8 +224,12 @@ class Ingest:
         self._marked_ms = until_ms
 
     def _compact(self) -> None:
+        """Join the small files of the last days; once a day, remove what has been replaced a week ago."""
         self._compacted_ms = self._now_ms()
-        tables.compact(self._spark, self._facts)
+        tables.compact(self._spark, self._facts, _day(self._compacted_ms - _DAY_MS))
+        if self._compacted_ms - self._vacuumed_ms >= _DAY_MS:
+            self._vacuumed_ms = self._compacted_ms
+            tables.vacuum(self._spark, self._facts)
 
 
 def read_until_ms(facts: DataFrame) -> int | None:
@@ -256,6 +265,8 @@ def _named(topics: Iterable[str], most: int = 3) -> str:
 
 
 def _epoch_ms(text: str) -> int:
-    from datetime import datetime
-
     return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()

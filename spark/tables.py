@@ -60,3 +60,8 @@ def compact(spark: SparkSession, path: str, since_day: str | None = None) -> Non
     """Join small files, of the days from one on."""
     where = "" if since_day is None else f" WHERE day >= '{since_day}'"
     spark.sql(f"OPTIMIZE delta.`{path}`{where}")
+
+
+def vacuum(spark: SparkSession, path: str) -> None:
+    """Remove files that have been no part of the table for a week."""
+    spark.sql(f"VACUUM delta.`{path}`")

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import LOGICAL_RETRY_PREFIX, TopicKind, TopicNames
 from spark.headers import decode_group
 
 
@@ -21,6 +21,13 @@ def kind(topic: Column, names: TopicNames) -> Column:
         )
         .otherwise(TopicKind.OTHER.value)
     )
+
+
+def is_retry(name: Column, names: TopicNames) -> Column:
+    """Whether a name, logical or physical, is that of a retry topic."""
+    head, tail = (names.prefix + names.retry_template).split("{group}")
+    is_physical = name.startswith(head) & name.endswith(tail) & (F.length(name) > len(head) + len(tail))
+    return name.startswith(LOGICAL_RETRY_PREFIX) | is_physical
 
 
 def level(topic: Column, names: TopicNames) -> Column:

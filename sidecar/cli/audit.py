@@ -2,7 +2,7 @@
 
 import typer
 
-from sidecar.cli import audit_alert, audit_batch, audit_report, audit_stream
+from sidecar.cli import audit_alert, audit_batch, audit_demo, audit_report, audit_stream
 
 
 def register(app: typer.Typer) -> None:
@@ -15,4 +15,5 @@ def register(app: typer.Typer) -> None:
     audit_stream.register(group)
     audit_alert.register(group)
     audit_report.register(group)
+    audit_demo.register(group)
     app.add_typer(group, name="audit")

@@ -14,7 +14,7 @@ from tests.support.command import timewheel, told
 from tests.support.kafka import Headers, Kafka
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
-from tests.support.wheel import cancel, is_drained, now_ms, timed
+from tests.support.wheel import cancel, now_ms, timed
 
 LEVELS = "1s 2s 3s"
 HOUR_MS = 3_600_000
