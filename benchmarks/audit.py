@@ -58,7 +58,9 @@ def main() -> None:
                 rows = _measure(spark, audited, job, Path(directory), arguments.runs)
             finally:
                 spark.stop()
-    table = Table("", "figure", "", title=f"audit of {arguments.messages:,} messages, each delivered", show_header=False)
+    table = Table(
+        "", "figure", "", title=f"audit of {arguments.messages:,} messages, each delivered", show_header=False
+    )
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -109,7 +111,9 @@ def _measure(
             out = str(directory / "verdicts")
             tables.write(reconcile(tables.read(spark, path), job.names, job.rules), out)
             spark.catalog.clearCache()
-            found = {row["verdict"]: row["count"] for row in tables.read(spark, out).groupBy("verdict").count().collect()}
+            found = {
+                row["verdict"]: row["count"] for row in tables.read(spark, out).groupBy("verdict").count().collect()
+            }
             if set(found) - {"on_time", "late"} or sum(found.values()) * 2 != tables.read(spark, path).count():
                 raise RuntimeError(f"the audit finds faults where there are none: {found}")
             return sum(found.values())

@@ -30,7 +30,7 @@ class Answers(NamedTuple):
         """Ask all of them."""
         faulty, faulty_left_out = self.faulty()
         bucket_ms = self._bucket_ms(_has_come() | _is_expected())
-        forecast_ms = self._bucket_ms(F.col("verdict") == "pending")
+        forecast, forecast_left_out = self.forecast(model.BUCKETS_MS[0])
         hours, hours_left_out = self.hours()
         rules = self.rules
         return model.AuditReport(
@@ -40,7 +40,6 @@ class Answers(NamedTuple):
             grace_ms=rules.grace_ms,
             late_after_ms=rules.late_after_ms,
             bucket_ms=bucket_ms,
-            forecast_bucket_ms=forecast_ms,
             verdicts=self.counts(),
             faulty=faulty,
             faulty_left_out=faulty_left_out,
@@ -55,7 +54,8 @@ class Answers(NamedTuple):
             hours_left_out=hours_left_out,
             retries_by_depth=self.retries_by_depth(),
             retries_by_group=self.retries_by_group(),
-            forecast=self.forecast(forecast_ms),
+            forecast=forecast,
+            forecast_left_out=forecast_left_out,
             rolled=self.rolled(),
             offenders=self.offenders(),
             topics_read=self.topics_read(),
@@ -183,10 +183,21 @@ class Answers(NamedTuple):
         )
         return tuple(model.DueAt(**row.asDict()) for row in rows)
 
-    def forecast(self, bucket_ms: int) -> tuple[model.PendingAt, ...]:
+    def forecast(self, bucket_ms: int) -> tuple[tuple[model.PendingAt, ...], int]:
+        """What falls due by the bucket, the first ones; and how many messages fall due after those."""
         pending = self.verdicts.where("verdict = 'pending' and due_ms is not null")
-        rows = pending.groupBy(_bucket(bucket_ms)).agg(F.count("*").alias("pending")).orderBy("at_ms").collect()
-        return tuple(model.PendingAt(**row.asDict()) for row in rows)
+        rows = (
+            pending.groupBy(_bucket(bucket_ms))
+            .agg(F.count("*").alias("pending"))
+            .orderBy("at_ms")
+            .limit(model.MAX_BUCKETS)
+            .collect()
+        )
+        shown = tuple(model.PendingAt(**row.asDict()) for row in rows)
+        total = pending.count() if len(rows) == model.MAX_BUCKETS else sum(at.pending for at in shown)
+        end_ms = self.rules.as_of_ms + model.MAX_BUCKETS * bucket_ms
+        near = tuple(at for at in shown if at.at_ms < end_ms)
+        return near, total - sum(at.pending for at in near)
 
     def _bucket_ms(self, condition: Column) -> int:
         span = self.verdicts.where(condition).agg(F.min("due_ms"), F.max("due_ms")).collect()[0]

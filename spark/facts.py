@@ -98,16 +98,27 @@ def to_facts(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Data
         values_of(F.col("headers")).alias("header_values"),
     )
     # In steps, each on the columns of the one before: an expression that stands in another twice is planned twice.
-    for step in (_headers, _meanings, _places, _kinds_of_places, _rejection, _next_attempt):
+    for step in (_headers, _meanings, _is_rejected):
         read = read.select("*", *(column.alias(name) for name, column in step(names, levels).items()))
-    return read.select(*_fact(names, levels)).where(F.col("kind").isNotNull()).select(*_typed())
+    read = read.where(_is_of_ours())
+    for step in (_places, _kinds_of_places, _rejection, _next_attempt):
+        read = read.select("*", *(column.alias(name) for name, column in step(names, levels).items()))
+    return read.select(*_fact(names, levels)).select(*_typed())
 
 
 Columns = dict[str, Column]
 
 
 def _typed() -> list[Column]:
-    return [F.col(field.name).try_cast(field.dataType).alias(field.name) for field in SCHEMA]
+    given = {"kind": _computed_here(F.col("kind"))}
+    return [
+        given.get(field.name, F.col(field.name).try_cast(field.dataType)).alias(field.name) for field in SCHEMA.fields
+    ]
+
+
+def _computed_here(column: Column) -> Column:
+    """The same, but no filter is carried past it: through all the steps, it would be planned for minutes."""
+    return F.when(F.spark_partition_id() >= 0, column)  # always; Spark takes it for what differs from task to task
 
 
 # --- what the headers say ---------------------------------------------------------------------------------------------
@@ -191,6 +202,18 @@ def _meanings(names: TopicNames, levels: DelayLevels) -> Columns:
     return told
 
 
+def _is_rejected(names: TopicNames, levels: DelayLevels) -> Columns:
+    c = F.col
+    is_letter = (c("topic_kind") == _DEAD_LETTER) & c("error_code").isNotNull() & c("error_offset").isNotNull()
+    is_rejected = is_letter & topic_kinds.kind(c("error_topic"), names).isin(*_INPUTS)
+    return {"is_rejected": _computed_here(F.coalesce(is_rejected, F.lit(False)))}
+
+
+def _is_of_ours() -> Column:
+    arrives = F.col("topic_kind").isin(_RETRY, _DEAD_LETTER, _OTHER) & F.col("uniq_key").isNotNull()
+    return F.col("topic_kind").isin(*_INPUTS) | F.col("is_rejected") | arrives
+
+
 def _places(names: TopicNames, levels: DelayLevels) -> Columns:
     """Topics that are named."""
     c = F.col
@@ -202,13 +225,11 @@ def _places(names: TopicNames, levels: DelayLevels) -> Columns:
 
 def _kinds_of_places(names: TopicNames, levels: DelayLevels) -> Columns:
     c = F.col
-    is_letter = (c("topic_kind") == _DEAD_LETTER) & c("error_code").isNotNull() & c("error_offset").isNotNull()
     return {
         "named_kind": topic_kinds.kind(c("named_topic"), names),
         "is_legal": F.coalesce(is_legal_topic(c("named_topic")), F.lit(False)),
         "retry_topic": topic_kinds.group_topic(names.retry_template, names, c("encoded_group")),
         "dead_letter_topic": topic_kinds.group_topic(names.dead_letter_template, names, c("encoded_group")),
-        "is_rejected": F.coalesce(is_letter & topic_kinds.kind(c("error_topic"), names).isin(*_INPUTS), F.lit(False)),
         "wheel_due_sec": F.try_add(c("timestamp_ms"), F.try_multiply(c("delay_sec"), F.lit(1_000).cast("bigint"))),
     }
 
@@ -302,9 +323,8 @@ def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
         .when(on_level & (c("retries") > 0) & (c("named_kind") == _RETRY), "retry")
         .when(is_input, "scheduled")
         .when(c("is_rejected"), "rejected")
-        .when(c("uniq_key").isNull(), None)
         .when(c("topic_kind") == _DEAD_LETTER, "dead_letter")
-        .when(c("topic_kind").isin(_RETRY, _OTHER), "delivered")
+        .otherwise("delivered")
     )
     of_coordinates = F.concat_ws("-", "error_topic", "error_partition_text", "error_offset_text")
     identifier = F.coalesce(

@@ -77,10 +77,13 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     """
     known = facts.where(F.col("timestamp_ms") <= rules.as_of_ms)
     folded = fold(known).persist()
-    plain, odd = folded.where("is_plain"), hinted(folded.where("is_odd").select("id").distinct())
+    plain = folded.where("is_plain")
+    replaced = known.where(F.col("kind") == "replace").select(F.col("replaces").alias("id"))
+    odd = hinted(folded.where("is_odd").select("id").unionByName(replaced).distinct())
     asked = plain.select(*_asked_once(names))
     if odd is not None:
-        again = contested.settle(known.join(odd, "id", "left_semi"), names, rules.grace_ms)
+        theirs = known.join(odd, "id", "left_semi").persist()
+        again = contested.settle(theirs, names, rules.grace_ms)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
     judged = judge(asked, rules).unionByName(_invalid(known, rules))
     verdicts = with_rejections(judged, known).unionByName(_redriven_twice(folded, known, names))

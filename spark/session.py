@@ -19,6 +19,8 @@ _TABLES = {
 _ALWAYS = {
     **_TABLES,
     "spark.sql.session.timeZone": "UTC",
+    # Of columns that are made of columns it derives more conditions than there is time to plan with.
+    "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     # A fold over millions of ids is a few columns of numbers wide: larger partitions mean fewer tasks.

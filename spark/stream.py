@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import tables
 from spark.batch import Job, named_destinations
-from spark.cluster import Cluster, audited_topics
+from spark.cluster import Cluster, Place, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
 from spark.sources import read_stream
@@ -196,18 +196,19 @@ class Ingest:
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def _caught_up_ms(self) -> int | None:
-        """Up to when everything has been read: the least of the queries' last looks that found nothing left."""
-        times = []
-        for number in self._topics:
-            query = self._queries.get(number)
-            progress = None if query is None else query.lastProgress
-            if progress is None:
+        """Up to when everything has been read; None where something has not.
+
+        Queries that find nothing new tell of no progress: so the ends of the topics are held against what is committed.
+        """
+        now_ms = self._now_ms()
+        existing = self._cluster.topics()
+        for number, topics in self._topics.items():
+            places = [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
+            ends = {place: found.end for place, found in self._cluster.ranges(places).items()}
+            read = committed_offsets(self._spark, f"{self._checkpoint}/{number}")
+            if any(read.get(place, 0) < end for place, end in ends.items()):
                 return None
-            told = json.loads(progress.json)
-            if any(source["endOffset"] != source.get("latestOffset") for source in told["sources"]):
-                return None
-            times.append(_epoch_ms(told["timestamp"]))
-        return min(times, default=None)
+        return now_ms
 
     def _mark(self, until_ms: int) -> None:
         mark = {
@@ -230,6 +231,22 @@ class Ingest:
         if self._compacted_ms - self._vacuumed_ms >= _DAY_MS:
             self._vacuumed_ms = self._compacted_ms
             tables.vacuum(self._spark, self._facts)
+
+
+def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[Place, int]:
+    """The next offset of each partition after the last batch that a query has committed."""
+    jvm: Any = spark.sparkContext._jvm
+    commits = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/commits")
+    system = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(commits):
+        return {}
+    names = [str(status.getPath().getName()) for status in system.listStatus(commits)]
+    batches = [int(name) for name in names if name.isdigit()]
+    if not batches:
+        return {}
+    lines = [row["value"] for row in spark.read.text(f"{checkpoint}/offsets/{max(batches)}").collect()]
+    offsets: dict[str, dict[str, int]] = json.loads(lines[-1])
+    return {(topic, int(number)): offset for topic, numbers in offsets.items() for number, offset in numbers.items()}
 
 
 def read_until_ms(facts: DataFrame) -> int | None:
@@ -262,10 +279,6 @@ def _named(topics: Iterable[str], most: int = 3) -> str:
     topics = list(topics)
     more = f" and {len(topics) - most} more topics" if len(topics) > most else ""
     return ", ".join(topics[:most]) + more
-
-
-def _epoch_ms(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _day(at_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""``timewheel audit``: a fault of every kind, planted behind a real sidecar's back on a real broker, is found by name."""
+"""``timewheel audit``: a fault of every kind, planted behind a real sidecar's back on a real broker, is found."""
 
 import json
 import os
@@ -64,10 +64,8 @@ def test_a_stream_that_was_killed_again_and_again_finds_the_same(planted: Plante
             process.communicate()
     ended = timewheel(*stream, "--available-now", timeout_s=SPARK_S)
     assert ended.returncode == 0, ended.stderr
-    ended = timewheel(
-        "audit", "batch", *planted.arguments, *planted.rules, *SMALL, "--facts", str(facts), "--out", str(tmp_path / "out"),
-        timeout_s=SPARK_S,
-    )  # fmt: skip
+    batch = ["audit", "batch", *planted.arguments, *planted.rules, *SMALL]
+    ended = timewheel(*batch, "--facts", str(facts), "--out", str(tmp_path / "out"), timeout_s=SPARK_S)
     assert ended.returncode == 1, ended.stderr
     planted.assert_found(json.loads(ended.stdout))
 
