@@ -35,6 +35,7 @@ def test_a_batch_names_the_planted_faults_and_no_others(planted: Planted, tmp_pa
     ended = timewheel(
         "audit", "batch", *planted.arguments, *planted.rules, *SMALL, "--out", str(tmp_path), timeout_s=SPARK_S
     )
+    assert ended.stdout, ended.stderr
     assert ended.returncode == 1, ended.stderr
     printed = json.loads(ended.stdout)
     planted.assert_found(printed)
@@ -70,6 +71,7 @@ def test_a_stream_that_was_killed_again_and_again_finds_the_same(planted: Plante
     assert ended.returncode == 0, ended.stderr
     batch = ["audit", "batch", *planted.arguments, *planted.rules, *SMALL]
     ended = timewheel(*batch, "--facts", str(facts), "--out", str(tmp_path / "out"), timeout_s=SPARK_S)
+    assert ended.stdout, ended.stderr
     assert ended.returncode == 1, ended.stderr
     planted.assert_found(json.loads(ended.stdout))
 
