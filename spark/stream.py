@@ -208,7 +208,9 @@ class Ingest:
             read = committed_offsets(self._spark, f"{self._checkpoint}/{number}")
             if any(read.get(place, 0) < end for place, end in ends.items()):
                 return None
-        return now_ms
+        known = len(self._topics)
+        self._discover()  # what has been read just now may name a destination that nobody reads
+        return now_ms if len(self._topics) == known else None
 
     def _mark(self, until_ms: int) -> None:
         mark = {

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,20 +55,14 @@ def test_a_batch_names_the_planted_faults_and_no_others(planted: Planted, tmp_pa
 
 @pytest.mark.slow
 def test_a_stream_that_was_killed_again_and_again_finds_the_same(planted: Planted, tmp_path: Path) -> None:
-    facts, checkpoint = tmp_path / "facts", tmp_path / "checkpoint"
-    stream = ["audit", "stream", *planted.arguments, *SMALL, "--facts", str(facts), "--checkpoint", str(checkpoint)]
-    stream += ["--batch-records", "25"]
-    commits = facts / "_delta_log"
-    for most in (2, 4, 7):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sidecar", *stream, "--interval", "200ms"], stderr=subprocess.PIPE, process_group=0
-        )
-        try:
-            wait_until(lambda most=most: len(list(commits.glob("*.json"))) >= most, f"{most} commits", SPARK_S)
-        finally:
+    facts = tmp_path / "facts"
+    stream = ["audit", "stream", *planted.arguments, *SMALL, "--facts", str(facts)]
+    stream += ["--checkpoint", str(tmp_path / "checkpoint"), "--batch-records", "25"]
+    for commits in (2, 4, 7):
+        with streaming(stream) as process:
+            wait_until(lambda commits=commits: len(commits_of(facts)) >= commits, f"{commits} commits", SPARK_S)
             # Spark runs in a process of its own: a machine that goes down takes both.
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
     ended = timewheel(*stream, "--available-now", timeout_s=SPARK_S)
     assert ended.returncode == 0, ended.stderr
     batch = ["audit", "batch", *planted.arguments, *planted.rules, *SMALL]
@@ -74,6 +70,44 @@ def test_a_stream_that_was_killed_again_and_again_finds_the_same(planted: Plante
     assert ended.stdout, ended.stderr
     assert ended.returncode == 1, ended.stderr
     planted.assert_found(json.loads(ended.stdout))
+
+
+@pytest.mark.slow
+def test_a_stream_tells_how_far_it_has_read_where_nothing_is_written_and_ends_on_sigterm(
+    planted: Planted, tmp_path: Path
+) -> None:
+    facts = tmp_path / "facts"
+    stream = ["audit", "stream", *planted.arguments, *SMALL, "--facts", str(facts)]
+    stream += ["--checkpoint", str(tmp_path / "checkpoint")]
+    assert timewheel(*stream, "--available-now", timeout_s=SPARK_S).returncode == 0
+    read = len(commits_of(facts))
+    with streaming(stream) as process:
+        wait_until(lambda: len(commits_of(facts)) >= read + 2, "two marks", SPARK_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    added = [action["add"] for path in commits_of(facts)[read:] for action in actions_of(path) if "add" in action]
+    assert {json.loads(one["stats"])["minValues"]["kind"] for one in added} == {"read_until"}
+
+
+@contextmanager
+def streaming(stream: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """``audit stream``, for good, in a process group of its own; killed at the end."""
+    command = [sys.executable, "-m", "sidecar", *stream, "--interval", "200ms"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, process_group=0)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def commits_of(table: Path) -> list[Path]:
+    return sorted((table / "_delta_log").glob("*.json"))
+
+
+def actions_of(commit: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit.read_text().splitlines()]
 
 
 def test_without_kafka_the_exit_code_is_3(tmp_path: Path) -> None:
