@@ -20,7 +20,6 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import cancel, timed
 
-pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 SPARK_S = 500.0

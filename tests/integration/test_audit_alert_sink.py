@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark.alert_sink import MAX_DESTINATIONS, AlertMetrics, KafkaAlerts
