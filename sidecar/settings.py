@@ -38,6 +38,7 @@ from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.data_dir import worker_name
 from sidecar.errors import UsageError
+from sidecar.option_references import resolve
 from sidecar.plan import Plan
 
 ENV_PREFIX = "TIMEWHEEL_"
@@ -74,7 +75,7 @@ def _kafka_options(value: object) -> object:
         except json.JSONDecodeError as error:
             raise ValueError(f"{_NO_JSON_OBJECT}: {error}") from None
     if isinstance(value, Mapping):
-        return {str(name): _option_text(str(name), option) for name, option in value.items()}
+        return {str(name): resolve(str(name), _option_text(str(name), option)) for name, option in value.items()}
     raise ValueError("is no map of librdkafka options and their values")
 
 
@@ -143,7 +144,7 @@ class Settings(BaseSettings):
     kafka: KafkaOptions = Field(
         {},
         description="Any librdkafka option (TLS, SASL, tuning): a map in YAML, JSON in the environment, "
-        "key=value repeated on the command line.",
+        "key=value repeated on the command line. A value may be ${dir:PATH:FILE} or ${env:NAME}.",
     )
     group_id: str = Field(
         "timewheel", min_length=1, description="Consumer group of all replicas; progress is committed under it."
