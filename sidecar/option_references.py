@@ -1,7 +1,7 @@
 """Kafka options that name their value instead of being it, so that secrets stay where they are kept.
 
-``${dir:/etc/kafka:password}`` is the content of a file, ``${env:PASSWORD}`` an environment variable: the words of Kafka's
-DirectoryConfigProvider and EnvVarConfigProvider (KIP-421, KIP-887). They are read when the process starts.
+``${dir:/etc/kafka:password}`` is the content of a file, ``${env:PASSWORD}`` an environment variable: the words of
+Kafka's DirectoryConfigProvider and EnvVarConfigProvider (KIP-632, KIP-887). They are read when the process starts.
 """
 
 import os
