@@ -52,12 +52,11 @@ def config_schema() -> dict[str, Any]:
             kind["type"] = "string"  # durations, globs and levels are texts too
         else:
             kind["type"] = "integer"
-            limits = {limit: getattr(item, limit, None) for item in field.metadata for limit in ("ge", "le")}
-            kind |= {
-                word: value
-                for word, value in (("minimum", limits.get("ge")), ("maximum", limits.get("le")))
-                if value is not None
-            }
+            for item in field.metadata:
+                if hasattr(item, "ge"):
+                    kind["minimum"] = item.ge
+                if hasattr(item, "le"):
+                    kind["maximum"] = item.le
         properties[name] = kind
     return {
         "type": "object",

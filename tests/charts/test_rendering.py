@@ -174,7 +174,7 @@ def test_the_template_is_refused_beside_a_statefulset(tmp_path: Path) -> None:
     chart = shutil.copytree(ROOT / "examples" / "helm" / "shop", tmp_path / "shop")
     (chart / "charts").mkdir()
     (chart / "charts" / "timewheel").symlink_to(CHART)
-    with pytest.raises(HelmError, match="wants the value timewheel.mode to be sidecar"):
+    with pytest.raises(HelmError, match=r"wants the value timewheel\.mode to be sidecar"):
         template({"timewheel": {"mode": "statefulset"}}, chart=chart)
 
 
