@@ -20,6 +20,7 @@ COPY connectors connectors
 COPY sidecar sidecar
 COPY spark spark
 RUN pip --python /opt/timewheel/bin/python install --quiet --no-deps --constraint constraints.txt . \
+ && find /opt/timewheel -depth -type d -name tests -exec rm -rf {} + \
  && python -m compileall -q -j 0 /opt/timewheel/lib
 
 # --- What the images have in common: a user that owns nothing, and a directory that it may write to.
