@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -89,7 +90,8 @@ class Daemon:
                 )
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
-                    prepare_topics(settings)
+                    with suppress(StoppedWaitingError):
+                        prepare_topics(settings, self._stop.is_set)
                 # 4. Sessions, one after another, until told to stop.
                 self._run_sessions()
         log.info("stopped")

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
+from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
@@ -89,7 +91,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         # 3. Topics: created or checked once, by nobody but us.
-        await asyncio.to_thread(prepare_topics, self._settings)
+        with suppress(StoppedWaitingError):
+            await asyncio.to_thread(prepare_topics, self._settings, self._stop.is_set)
         # 4. The workers, each started anew as often as it ends, until told to stop.
         async with asyncio.TaskGroup() as tasks:
             for worker in self._workers:
