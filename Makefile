@@ -4,11 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Written in Go, and built from source once: a minute each. Nothing but `make charts` and `make scan-charts` wants them.
+TOOLS := $(VENV)/tools
+HELM_DOCS := $(TOOLS)/helm-docs
+KUBE_SCORE := $(TOOLS)/kube-score
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit check format bench lock clean
+.PHONY: help setup demo test test-unit test-compose check charts scan-charts format bench lock clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -36,6 +41,22 @@ test: $(VENV)/dev ## Every test but the long ones, against a real Kafka
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation
+
+test-compose: $(VENV)/dev ## docker-compose.yml on a Docker engine: schedule, receive, kill the sidecar, receive the rest
+	@TIMEWHEEL_TEST_COMPOSE=$${TIMEWHEEL_TEST_COMPOSE:-1} $(BIN)/pytest tests/acceptance/test_compose.py
+
+charts: $(VENV)/dev $(HELM_DOCS) ## Make what follows from the chart: its README, its schema's settings, deploy/
+	@$(BIN)/python -m tests.charts.generate
+	@$(HELM_DOCS) --chart-search-root charts --sort-values-order file --log-level warning
+
+scan-charts: $(VENV)/dev $(KUBE_SCORE) ## Hold what the chart renders by default against kube-score's rules
+	@$(BIN)/python -m tests.charts.scan $(KUBE_SCORE)
+
+$(HELM_DOCS):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
+
+$(KUBE_SCORE):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 
 check: $(VENV)/dev ## Format, lint, types
 	@$(BIN)/ruff format --check .

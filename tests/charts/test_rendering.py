@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.charts import generate
-from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, template
+from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, shop, template
 
 VERSIONS = ("1.35", "1.36", "1.37")
 """The newest three minor versions of Kubernetes."""
@@ -117,7 +117,7 @@ def test_each_mode_renders_its_own_objects() -> None:
         "ServiceAccount",
         "StatefulSet",
     }
-    assert kinds(template({"mode": "sidecar"})) == {"ConfigMap", "NetworkPolicy", "Pod", "Secret"}
+    assert kinds(template({"mode": "sidecar"})) == {"ConfigMap", "Pod", "Secret"}
     assert kinds(template(EVERYTHING)) - kinds(template()) == {"CronJob", "ServiceMonitor", "PrometheusRule"}
     assert "PodMonitor" in kinds(template(EVERYTHING | {"mode": "sidecar"}))
 
@@ -145,26 +145,21 @@ def test_notes_tell_how_to_go_on() -> None:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
-    """The example of an application's chart, its dependency built as its author would."""
-    directory = tmp_path_factory.mktemp("charts")
-    shutil.copytree(ROOT / "charts", directory / "charts")
-    chart = shutil.copytree(ROOT / "examples" / "helm" / "shop", directory / "examples" / "helm" / "shop")
-    run("helm", "dependency", "update", chart)
-    return template(chart=chart)
+def application() -> list[Object]:
+    return shop()
 
 
-def test_an_applications_chart_includes_the_sidecar(shop: list[Object]) -> None:
-    assert_valid(shop)
-    pod = pod_of(one(shop, "Deployment"))["spec"]
+def test_an_applications_chart_includes_the_sidecar(application: list[Object]) -> None:
+    assert_valid(application)
+    pod = pod_of(one(application, "Deployment"))["spec"]
     (sidecar,) = pod["initContainers"]
     assert sidecar["restartPolicy"] == "Always"  # what makes a native sidecar of it
-    own = {each["metadata"]["name"] for each in shop if each["kind"] in ("ConfigMap", "Secret")}
+    own = {each["metadata"]["name"] for each in application if each["kind"] in ("ConfigMap", "Secret")}
     mounted = {volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume}
     assert mounted <= own
     volumes = {volume["name"] for volume in pod["volumes"]}
     assert {mount["name"] for mount in sidecar["volumeMounts"]} == volumes
-    settings = yaml.safe_load(one(shop, "ConfigMap")["data"]["timewheel.yaml"])
+    settings = yaml.safe_load(one(application, "ConfigMap")["data"]["timewheel.yaml"])
     assert settings["membership"] == "dynamic"
     # None has a CPU or memory request that the scheduler does not see, and the application has the API's token.
     assert pod["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"] in own
@@ -187,10 +182,10 @@ def test_kustomize_builds_what_kubernetes_takes(directory: str) -> None:
     assert_valid(found)
 
 
-def test_the_component_gives_an_application_what_the_chart_would(shop: list[Object]) -> None:
+def test_the_component_gives_an_application_what_the_chart_would(application: list[Object]) -> None:
     by_kustomize = list(yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "deploy" / "example")))
     pod = pod_of(one(by_kustomize, "Deployment"))["spec"]
-    (patched,), (included,) = pod["initContainers"], pod_of(one(shop, "Deployment"))["spec"]["initContainers"]
+    (patched,), (included,) = pod["initContainers"], pod_of(one(application, "Deployment"))["spec"]["initContainers"]
     included["env"][3]["valueFrom"]["secretKeyRef"]["name"] = "timewheel-http"  # a name of the user's, there
     assert patched == included
     config_map = one(by_kustomize, "ConfigMap")["metadata"]["name"]

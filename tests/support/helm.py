@@ -75,6 +75,15 @@ def template(
         return objects(run("helm", "template", release, chart, "--namespace", namespace, "--values", file.name))
 
 
+def shop() -> list[Object]:
+    """The example of an application's chart, its dependency built as its author would."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(ROOT / "charts", Path(scratch, "charts"))
+        chart = shutil.copytree(ROOT / "examples" / "helm" / "shop", Path(scratch, "examples", "helm", "shop"))
+        run("helm", "dependency", "update", chart)
+        return template(chart=chart)
+
+
 def objects(text: str) -> list[Object]:
     """The documents of a YAML stream."""
     return [document for document in yaml.safe_load_all(text) if document]
