@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
 import typer
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -120,9 +120,13 @@ def _wait_for(reader: Consumer, sent: dict[str, str], deadline_s: float) -> list
             continue
         if (error := message.error()) is not None:
             raise KafkaException(error)
-        headers = dict(message.headers() or [])
-        name = (headers.get("UNIQ_KEY") or b"").decode(errors="replace")
-        if (via := sent.get(name)) is not None:
-            due_ms = int(headers["TIMER_OUT_MS"])
-            delivered[name] = Delivered(via, message.timestamp()[1] - due_ms)
+        if (via := sent.get(_header(message, "UNIQ_KEY"))) is not None:
+            lateness_ms = message.timestamp()[1] - int(_header(message, "TIMER_OUT_MS"))
+            delivered[via] = Delivered(via, lateness_ms)
     return list(delivered.values())
+
+
+def _header(message: Message, name: str) -> str:
+    """A header as text; empty where there is none."""
+    value = dict(message.headers() or []).get(name) or b""
+    return value if isinstance(value, str) else value.decode(errors="replace")

@@ -80,7 +80,7 @@ def stack() -> Iterator[Stack]:
         pytest.skip(message)
     stack = Stack()
     try:
-        stack.up("kafka", "topics", "sidecar", "app")
+        stack.up("kafka", "sidecar", "app")
         yield stack
     except BaseException:
         print(stack.compose("logs", "--tail", "50"))

@@ -158,7 +158,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Acl | N
     directory = tmp_path_factory.mktemp("secured")
     with secured_kafka(directory, [f"user{number}" for number in range(len(missing))]) as kafka:
         names = [f"p{number}.orders" for number in range(len(missing))]
-        for answer in kafka.admin().create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        admin = kafka.admin()
+        for answer in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
             answer.result(30)
         made = {
             without: Scenario(kafka, number, directory / f"sidecar{number}", without)

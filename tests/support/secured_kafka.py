@@ -51,7 +51,8 @@ class SecuredKafka:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **self.login(ADMIN)})
 
     def allow(self, acls: Sequence[AclBinding]) -> None:
-        for answer in self.admin().create_acls(list(acls)).values():
+        admin = self.admin()
+        for answer in admin.create_acls(list(acls)).values():
             answer.result(30)
 
     def denied(self) -> list[Denied]:
