@@ -246,6 +246,13 @@ class Settings(BaseSettings):
         "auto", description="auto: console on a terminal, else json."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_records: bool = Field(
+        False, description="Log the key and the first 200 bytes of each rejected record that is logged."
+    )
+    otel: bool = Field(
+        False,
+        description="Trace deliveries with OpenTelemetry (timewheel[otel]); the OTEL_* variables say where to and how.",
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -333,6 +340,21 @@ class Settings(BaseSettings):
 
     def is_group_allowed(self, group: str) -> bool:
         return _matches(group, self.allowed_groups)
+
+    def told_in_metrics(self) -> dict[str, Any]:
+        """What tells one sidecar from another, for ``timewheel_config_info``."""
+        names = (
+            "group_id",
+            "guarantee",
+            "membership",
+            "topic_prefix",
+            "workers",
+            "levels",
+            "roll_window",
+            "precision_ms",
+        )
+        shown = self.model_dump(mode="json", include=set(names))
+        return {name: shown[name] for name in names}
 
     def masked(self) -> dict[str, Any]:
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""

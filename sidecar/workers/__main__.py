@@ -23,7 +23,11 @@ def main() -> None:
     try:
         Daemon(settings, socket.socket(fileno=orders.listener_fd)).run()
     except TimewheelError as error:
-        structlog.get_logger("timewheel.workers").error("worker cannot go on", reason=str(error))
+        structlog.get_logger("timewheel.workers").error(
+            "worker cannot go on",
+            reason=str(error),
+            operator_action="mend what the reason names, then start the sidecar again",
+        )
         sys.exit(error.exit_code)
 
 

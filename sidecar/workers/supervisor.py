@@ -5,11 +5,13 @@ import signal
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, GCCollector, ProcessCollector
 
 from sidecar.clock import SystemClock
+from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.metrics import TopicMetrics
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
@@ -55,6 +57,8 @@ class Supervisor:
             ["worker"],
             registry=self._registry,
         )
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
         self._stop = asyncio.Event()
         self._failure: WorkerFailedError | None = None
 
@@ -90,10 +94,12 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         # 3. Topics: created or checked once, by nobody but us.
         await asyncio.to_thread(prepare_topics, self._settings)
-        # 4. The workers, each started anew as often as it ends, until told to stop.
-        async with asyncio.TaskGroup() as tasks:
-            for worker in self._workers:
-                tasks.create_task(self._keep(worker))
+        # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
+        #    after the topics.
+        with ClusterWatch(self._settings, self._clock, None, TopicMetrics(self._registry)):
+            async with asyncio.TaskGroup() as tasks:
+                for worker in self._workers:
+                    tasks.create_task(self._keep(worker))
 
     async def _keep(self, worker: WorkerProcess) -> None:
         """Start a worker, and again when it ends, until a stop is asked for or there is no sense in it."""
@@ -111,7 +117,14 @@ class Supervisor:
             failures = 0 if lived_long else failures + 1
             delay_s = backoff_s(failures)
             self._restarts.labels(str(worker.number)).inc()
-            log.warning("worker ended, starting it anew", worker=worker.number, end=_in_words(code), delay_s=delay_s)
+            log.warning(
+                "worker ended",
+                worker=worker.number,
+                end=_in_words(code),
+                delay_s=delay_s,
+                operator_action="nothing, if seldom: it is started anew; else its last lines say why, or the host's log "
+                "(memory, SIGKILL)",
+            )
             await self._pause(delay_s)
 
     async def _pause(self, delay_s: float) -> None:
