@@ -37,7 +37,7 @@ LABELS_MAX = 100
 """Values of a label that users' own names make: those beyond the first are counted as ``other``."""
 OTHER = "other"
 
-disable_created_metrics()  # a time for each series that nobody asks for, and another series with it
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series that nobody asks for, and another series with it
 
 
 class BatchHistogram(Collector):
@@ -70,7 +70,7 @@ class BatchHistogram(Collector):
 
 
 class BoundedLabel:
-    """Values of a label, the first so many as they are, all others as ``other``; for counters, which must not forget."""
+    """Values of a label: the first as they are, all others as ``other``. For counters, which must not forget."""
 
     def __init__(self, most: int = LABELS_MAX) -> None:
         self._most = most
@@ -120,8 +120,8 @@ class TopicMetrics:
 class Metrics:
     """Every metric of one process, in a registry of its own.
 
-    ``queue`` is a level's number, ``wheel`` or ``sendback``; ``topic`` and ``group`` are names that users give, of which
-    a bounded number is told.
+    ``queue`` is a level's number, ``wheel`` or ``sendback``; ``topic`` and ``group`` are names that users give, of
+    which a bounded number is told.
 
     Attributes:
         oldest_due_ms: when what is due longest was due, None where nothing is; the loop says so with every turn.
@@ -251,7 +251,7 @@ class Metrics:
         )
         self.rebalances = Counter(
             "timewheel_rebalances",
-            "Partitions given, taken back, or given to others unasked.",
+            "Partitions given, taken back, or lost to others unasked.",
             ["event"],
             registry=registry,
         )

@@ -1,14 +1,14 @@
 """A span for each delivery whose schedule was traced (OpenTelemetry, setting ``otel``).
 
-A record carries its producer's ``traceparent`` through levels, wheel and retries untouched. When it is delivered, a span
-in a trace of its own links to that context: the schedule may be days old, and its trace long complete.
+A record carries its producer's ``traceparent`` through levels, wheel and retries untouched. When it is delivered, a
+span in a trace of its own links to that context: the schedule may be days old, and its trace long complete.
 
     loop's thread      hands over the committed batch: one append a transaction, nothing per record
     this thread        looks for ``traceparent``, makes the spans, with the times told
     SDK's thread       exports them
 
-What the OTEL_* variables say (endpoint, sampler, resource, service name) is the SDK's business. Only schedules that were
-sampled are followed; the SDK's sampler has its say after that.
+What the OTEL_* variables say (endpoint, sampler, resource, service name) is the SDK's business. Only schedules that
+were sampled are followed; the SDK's sampler has its say after that.
 """
 
 import threading

@@ -122,8 +122,7 @@ class Supervisor:
                 worker=worker.number,
                 end=_in_words(code),
                 delay_s=delay_s,
-                operator_action="nothing, if seldom: it is started anew; else its last lines say why, or the host's log "
-                "(memory, SIGKILL)",
+                operator_action="nothing, if seldom: it is started anew; else see its last lines, or the host's log",
             )
             await self._pause(delay_s)
 
