@@ -15,7 +15,7 @@ from sidecar.dispatch.dequeue_put import Coordinates
 from sidecar.records import Outgoing, Rejection
 from sidecar.source import Draft
 
-WINDOW_MS = 10_000
+WINDOW_MS = 60_000
 LINES_PER_WINDOW = 10
 """Of each error code."""
 

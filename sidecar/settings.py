@@ -356,6 +356,11 @@ class Settings(BaseSettings):
         shown = self.model_dump(mode="json", include=set(names))
         return {name: shown[name] for name in names}
 
+    def secrets(self) -> list[str]:
+        """The values of secret settings, to be kept out of logs."""
+        token = [self.http_token.get_secret_value()] if self.http_token else []
+        return token + [option for name, option in self.kafka.items() if _SECRET_OPTION.search(name)]
+
     def masked(self) -> dict[str, Any]:
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""
         shown = self.model_dump(mode="json")

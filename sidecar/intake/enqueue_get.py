@@ -283,7 +283,7 @@ class EnqueueGet:
         wait_ms = self._reopening.failed(place, error)
         self._tell_assignment()
         log.error(
-            "partition failed, trying again",
+            "partition failed",
             partition=_name(place),
             reason=str(error),
             wait_ms=wait_ms,
@@ -306,7 +306,7 @@ class EnqueueGet:
                 self._reread(place, source.position)
                 self._consumer.resume([TopicPartition(*place)])
                 self._tell_assignment()
-                log.info("partition is open again", partition=_name(place))
+                log.info("partition open again", partition=_name(place))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_closed:
