@@ -15,6 +15,10 @@ WINDOW_MS = 60_000
 LINES_PER_WINDOW = 10
 NAMED_MAX = 5
 
+_windows: dict[tuple[str, str], tuple[float, int, int]] = {}
+"""By logger and event: when its window began, lines in it, and lines left out before it."""
+_lock = threading.Lock()
+
 
 class EventLog:
     """Logs to a logger, a bounded number of lines per event."""
@@ -22,9 +26,6 @@ class EventLog:
     def __init__(self, logger: logging.Logger, clock: Clock | None = None) -> None:
         self._logger = logger
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._windows: dict[str, tuple[float, int, int]] = {}
-        """By event: when its window began, lines in it, and lines left out before it."""
 
     def debug(self, event: str, message: str, *args: object) -> None:
         self._tell(logging.DEBUG, event, message, args)
@@ -61,13 +62,19 @@ class EventLog:
 
     def _left_out(self, event: str) -> int | None:
         """How many lines were left out before this one; None: it is one of them."""
-        now_ms = self._clock.monotonic_ms()
-        with self._lock:
-            began_ms, lines, left_out = self._windows.get(event, (now_ms, 0, 0))
+        now_ms, fact = self._clock.monotonic_ms(), (self._logger.name, event)
+        with _lock:
+            began_ms, lines, left_out = _windows.get(fact, (now_ms, 0, 0))
             if now_ms - began_ms >= WINDOW_MS:
                 began_ms, lines, left_out = now_ms, 0, max(0, lines - LINES_PER_WINDOW)
-            self._windows[event] = began_ms, lines + 1, 0 if lines < LINES_PER_WINDOW else left_out
+            _windows[fact] = began_ms, lines + 1, 0 if lines < LINES_PER_WINDOW else left_out
         return left_out if lines < LINES_PER_WINDOW else None
+
+
+def begin_anew() -> None:
+    """Forget what has been logged; for tests that look for a line."""
+    with _lock:
+        _windows.clear()
 
 
 def named(messages: Sequence[object]) -> str:

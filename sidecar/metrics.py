@@ -297,9 +297,10 @@ class Metrics:
         self.spans_dropped = Counter(
             "timewheel_spans_dropped", "Deliveries that were to be traced and were too many (otel).", registry=registry
         )
-        Gauge(
+        self.build_info = Gauge(
             "timewheel_build_info", "The running version.", ["version", "python", "librdkafka"], registry=registry
-        ).labels(version, platform.python_version(), confluent_kafka.libversion()[0]).set(1)
+        )
+        self.build_info.labels(version, platform.python_version(), confluent_kafka.libversion()[0]).set(1)
         self._config = Info("timewheel_config", "Settings that tell sidecars apart.", registry=registry)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)

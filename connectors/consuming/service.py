@@ -138,7 +138,7 @@ class ConsumeService(ABC):
                     "not sent back: %s: %s",
                     message,
                     error.str(),
-                    operator_action="it is tried again in place; check the brokers, and the rights on the send-back topic",
+                    operator_action="it is tried again in place; check the brokers and the consumer's rights",
                 )
             self._sent_back(batch, queue, message, is_acknowledged=error is None)
 

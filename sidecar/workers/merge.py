@@ -99,6 +99,11 @@ def merge_switches(switched: dict[str, Any]) -> Merge:
     return merge
 
 
+def worker_up() -> GaugeMetricFamily:
+    """To be filled."""
+    return GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
+
+
 def merge_metrics(own: CollectorRegistry) -> Merge:
     """Every worker's metrics with its number as a label, and the supervisor's own.
 
@@ -122,7 +127,7 @@ class _Merged(Collector):
         self._own = own
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
+        up = worker_up()
         families: dict[str, Metric] = {up.name: up, **{family.name: family for family in self._own.collect()}}
         for answer in self._answers:
             worker = str(answer.worker)

@@ -5,19 +5,18 @@ import signal
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, GCCollector, ProcessCollector
 
 from sidecar.clock import SystemClock
 from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
-from sidecar.metrics import TopicMetrics
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.server import WebServer, listen
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
+from sidecar.workers.supervisor_metrics import SupervisorMetrics
 
 FINAL_CODES = frozenset({UsageError.exit_code, DataDirectoryError.exit_code})
 """Exit codes of a worker that another start would not mend."""
@@ -50,15 +49,7 @@ class Supervisor:
             WorkerProcess(number, settings.of_worker(number), self._switched)
             for number in range(1, settings.workers + 1)
         ]
-        self._registry = CollectorRegistry()
-        self._restarts = Counter(
-            "timewheel_worker_restarts",
-            "Workers that ended and were started anew.",
-            ["worker"],
-            registry=self._registry,
-        )
-        ProcessCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        self._metrics = SupervisorMetrics()
         self._stop = asyncio.Event()
         self._failure: WorkerFailedError | None = None
 
@@ -72,7 +63,7 @@ class Supervisor:
         # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
-            relay = make_relay(self._workers, self._registry, self._switched)
+            relay = make_relay(self._workers, self._metrics.registry, self._switched)
             with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
                 log.info(
                     "starting",
@@ -96,7 +87,7 @@ class Supervisor:
         await asyncio.to_thread(prepare_topics, self._settings)
         # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
         #    after the topics.
-        with ClusterWatch(self._settings, self._clock, None, TopicMetrics(self._registry)):
+        with ClusterWatch(self._settings, self._clock, None, self._metrics.topics):
             async with asyncio.TaskGroup() as tasks:
                 for worker in self._workers:
                     tasks.create_task(self._keep(worker))
@@ -116,7 +107,7 @@ class Supervisor:
             lived_long = self._clock.monotonic_ms() - began_ms > LONG_LIFE_MS
             failures = 0 if lived_long else failures + 1
             delay_s = backoff_s(failures)
-            self._restarts.labels(str(worker.number)).inc()
+            self._metrics.restarts.labels(str(worker.number)).inc()
             log.warning(
                 "worker ended",
                 worker=worker.number,
