@@ -25,6 +25,7 @@ from grafana_foundation_sdk.models.dashboard import (
 
 WIDTH = 24
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+LAST_TRANSACTION = "timewheel_last_transaction_timestamp_seconds"
 ON = 'job=~"$job", instance=~"$instance"'
 """Every query is of the chosen instances."""
 
@@ -255,7 +256,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "s",
                 (
                     (
-                        f"time() - ({every('timewheel_last_transaction_timestamp_seconds', 'instance, worker', 'max')} > 0)",
+                        f"time() - ({every(LAST_TRANSACTION, 'instance, worker', 'max')} > 0)",
                         "{{instance}} {{worker}}",
                     ),
                 ),

@@ -26,7 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from connectors.contract import TopicNames
+from connectors.contract import ErrorCode, TopicNames
 from sidecar.clock import Clock, SystemClock
 from sidecar.health import Health
 
@@ -309,6 +309,7 @@ class Metrics:
             (self.cancels, ("cancelled", "too_late", "unknown")),
             (self.clock_steps, ("back", "forward")),
             (self.rebalances, ("assigned", "revoked", "lost")),
+            (self.rejected, tuple(ErrorCode)),
         ):
             for label in labels:
                 counter.labels(label)
