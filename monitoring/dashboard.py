@@ -345,7 +345,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Memory",
-                "Resident set.",
+                "Resident set; what waits on the wheel is on disk.",
                 "bytes",
                 ((every("process_resident_memory_bytes", "instance, worker"), "{{instance}} {{worker}}"),),
             ),
