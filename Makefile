@@ -26,8 +26,8 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/user
-	@echo "installing timewheel[embedded,dev] into $(VENV)"
-	@$(INSTALL) '.[embedded,dev]'
+	@echo "installing timewheel[embedded,otel,dev] into $(VENV)"
+	@$(INSTALL) '.[embedded,otel,dev]'
 	@touch $@
 
 setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's jars, a Java runtime where there is none

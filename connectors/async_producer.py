@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -23,6 +23,9 @@ from connectors.contract import DelayLevels, TopicNames
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from connectors.schedule_record import HeadersArgument
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 T = TypeVar("T")
 
@@ -44,8 +47,11 @@ class AsyncScheduledProducer:
         levels: DelayLevels | None = None,
         max_in_flight: int = 10_000,
         clients: Clients | None = None,
+        tracing: "TracerProvider | bool" = False,
     ) -> None:
-        self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients or KafkaClients())
+        self._producer = ScheduledProducer(
+            config, names=names, levels=levels, clients=clients or KafkaClients(), tracing=tracing
+        )
         self._room = asyncio.Semaphore(max_in_flight)
         self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._telling = threading.Lock()

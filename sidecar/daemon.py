@@ -4,10 +4,10 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
@@ -15,13 +15,14 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exp
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
+from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.errors import ClientsLostError, KafkaUnreachableError, UsageError
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
 from sidecar.loop import Loop
-from sidecar.metrics import Metrics
+from sidecar.metrics import Metrics, TopicMetrics
 from sidecar.pending import PendingAnswer, PendingQuery, Questions
 from sidecar.settings import Settings
 from sidecar.switches import Switches
@@ -29,6 +30,9 @@ from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
 from sidecar.web.server import WebServer, listen
+
+if TYPE_CHECKING:
+    from sidecar.tracing import DeliverySpans
 
 SHORT_SESSION_MS = 10_000
 """A session lost sooner than this is a failed attempt, and the next one waits longer."""
@@ -55,6 +59,10 @@ class Daemon:
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
         self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
         self._metrics.dequeue_stopped.set_function(lambda: self._switches.stop_dequeue)
+        self._metrics.observe_health(self._health)
+        self._metrics.observe_disk(settings.data_dir)
+        self._metrics.tell_config(settings.told_in_metrics())
+        self._spans: DeliverySpans | None = None
         self._loop: Loop | None = None
 
     def stop(self) -> None:
@@ -78,7 +86,7 @@ class Daemon:
                 self._health, self._metrics, installed_version(), self._switches, self._outcomes, self._ask, token
             )
             listener = self._listener or listen(settings.http_host, settings.http_port)
-            with WebServer(app, listener) as server:
+            with WebServer(app, listener) as server, self._tracing():
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -92,16 +100,46 @@ class Daemon:
                 if self._listener is None:
                     with suppress(StoppedWaitingError):
                         prepare_topics(settings, self._stop.is_set)
-                # 4. Sessions, one after another, until told to stop.
-                self._run_sessions()
+                # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after Kafka.
+                topics = TopicMetrics(self._metrics.registry) if self._listener is None else None
+                with ClusterWatch(settings, SystemClock(), self._health, topics):
+                    self._run_sessions()
         log.info("stopped")
+
+    @contextmanager
+    def _tracing(self) -> Iterator[None]:
+        """Spans of deliveries, where they are wanted.
+
+        Raises:
+            UsageError: they cannot be had.
+        """
+        if not self._settings.otel:
+            yield
+            return
+        try:
+            from sidecar.tracing import DeliverySpans, make_provider
+        except ImportError as error:
+            raise UsageError(
+                f"otel: {error.name} is not installed; install timewheel[otel], or set otel to false"
+            ) from error
+        provider = make_provider(self._settings.identity, installed_version())
+        self._spans = DeliverySpans(provider, self._settings.topic_names, self._metrics.spans_dropped.inc)
+        try:
+            yield
+        finally:
+            self._spans.close()
 
     def _run_sessions(self) -> None:
         """Make clients and loop; when they are lost, make new ones and read the committed progress again."""
 
         def tell(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            log.warning("no session with kafka, trying again", reason=str(error), attempt=state.attempt_number)
+            log.warning(
+                "no session with kafka",
+                reason=str(error),
+                attempt=state.attempt_number,
+                operator_action="check bootstrap_servers, the brokers, and the sidecar's rights; it is tried again",
+            )
 
         def wait(delay_s: float) -> None:
             self._health.turned()
@@ -138,19 +176,28 @@ class Daemon:
                     questions=self._questions,
                     outcomes=self._outcomes,
                     switches=self._switches,
+                    spans=self._spans,
                 )
                 self._loop.run(self._stop.is_set)
             finally:
                 self._loop = None
                 clients.close()
         except StoppedWaitingError as error:
-            log.warning("stopped while kafka does not answer; the next start settles it", reason=str(error))
+            log.warning(
+                "stopped while kafka does not answer",
+                reason=str(error),
+                operator_action="nothing: the next start settles the transaction that is open",
+            )
         except ClientsLostError as error:
             self._metrics.client_restarts.inc()
             self._health.broker_is_silent(str(error))
             if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:
                 raise
-            log.warning("kafka clients lost, making new ones", reason=str(error))
+            log.warning(
+                "kafka clients lost",
+                reason=str(error),
+                operator_action="nothing, if seldom: new ones begin at the committed progress; else check the brokers",
+            )
 
     async def _ask(self, query: PendingQuery) -> dict[str, Any]:
         """What is pending, as the API tells it; topics go by either of their names."""

@@ -30,6 +30,8 @@ class Health:
     troubled: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
     broker_silent_since_ms: float | None = None
+    broker_complained_ms: float = 0.0
+    """When somebody last found Kafka silent."""
     broker_error: str = ""
 
     def __post_init__(self) -> None:
@@ -44,12 +46,24 @@ class Health:
         self.broker_error = ""
 
     def broker_is_silent(self, error: str) -> None:
+        self.broker_complained_ms = self.clock.monotonic_ms()
         if self.broker_silent_since_ms is None:
-            self.broker_silent_since_ms = self.clock.monotonic_ms()
+            self.broker_silent_since_ms = self.broker_complained_ms
         self.broker_error = error
 
+    @property
+    def since_turn_ms(self) -> float:
+        """How long ago the loop last turned."""
+        return self.clock.monotonic_ms() - self.turned_ms
+
+    @property
+    def broker_silent_ms(self) -> float:
+        """How long Kafka has not answered; 0: it does."""
+        since_ms = self.broker_silent_since_ms
+        return 0.0 if since_ms is None else self.clock.monotonic_ms() - since_ms
+
     def is_alive(self) -> bool:
-        return self.clock.monotonic_ms() - self.turned_ms < LOOP_STUCK_AFTER_MS
+        return self.since_turn_ms < LOOP_STUCK_AFTER_MS
 
     def unready_reasons(self) -> list[str]:
         """Why traffic should not count on this sidecar; empty when it should."""

@@ -6,7 +6,8 @@ next batch is not read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -32,15 +33,19 @@ from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.intake.reopening import Place
-from sidecar.metrics import Metrics, set_labels
+from sidecar.metrics import Metrics, queue_label, set_labels
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
+from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
 from sidecar.store.errors import SlotConflict
 from sidecar.store.files import FileSystem, RealFileSystem
 from sidecar.store.recovery import Owner
 from sidecar.switches import Switches
+
+if TYPE_CHECKING:
+    from sidecar.tracing import DeliverySpans
 
 IDLE_WAIT_MS = 500
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
@@ -68,6 +73,7 @@ class Loop:
         questions: Questions | None = None,
         outcomes: CancelOutcomes | None = None,
         switches: Switches | None = None,
+        spans: "DeliverySpans | None" = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -99,6 +105,14 @@ class Loop:
         self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
         self._limit = settings.batch_records
         self._in_hand: list[Draft] | None = None
+        self._in_hand_offsets: list[TopicPartition] = []
+        self._in_hand_since_ms = 0.0
+        """By the monotonic clock."""
+        self._committed: dict[Place, int] = {}
+        self._steps_told = clock.steps_back, clock.steps_forward
+        self._spans = spans
+        self._rejection_log = RejectionLog(clock, settings.group_id, with_records=settings.log_records)
+        self._own_group = settings.group_id
         self._queues: dict[str, str] = {}
         """A schedule topic's queue: the label of metrics."""
         self._laps: dict[int, int] = {}
@@ -155,6 +169,7 @@ class Loop:
                 self.turn()
             self._finish()
         finally:
+            self._rejection_log.close()
             self._intake.close()
 
     def _finish(self) -> None:
@@ -180,6 +195,7 @@ class Loop:
         # 6. Whatever need not be part of a transaction.
         self._tick(now_ms)
         if self._is_now_and_then:
+            self._rejection_log.tick()
             self._count_waiting()
         self._questions.answer()
 
@@ -199,7 +215,7 @@ class Loop:
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
-        self._in_hand = drafts
+        self._in_hand, self._in_hand_since_ms = drafts, self._clock.monotonic_ms()
         try:
             self._publishing.begin()
             self._put.put(self._publishing, drafts, now_ms)
@@ -210,7 +226,8 @@ class Loop:
             self._abort(TransactionAbortedError(error.args[0]))
             return
         # 3. Records and progress become final together.
-        self._publishing.commit(_offsets(drafts))
+        self._in_hand_offsets = _offsets(drafts)
+        self._publishing.commit(self._in_hand_offsets)
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
             self._intake.read(0)
@@ -250,8 +267,7 @@ class Loop:
             for source in self._intake.sources.values()
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
-        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=now_ms)
-        self._metrics.behind.set((now_ms - oldest_ms) / 1000)
+        self._metrics.oldest_due_ms = min((source.next_due_ms or now_ms for source in due), default=None)
         return due
 
     def _look_at_the_clock(self) -> None:
@@ -279,7 +295,12 @@ class Loop:
             self._intake.fail(source, error)
         except KafkaException as error:  # no verdict on a destination
             self._health.broker_is_silent(str(error))
-            log.warning("records wait for a verdict on their destination", topic=source.topic, reason=str(error))
+            log.warning(
+                "destination unknown",
+                topic=source.topic,
+                reason=str(error),
+                operator_action="check the brokers, and that the sidecar may describe topics; due records wait",
+            )
         return []
 
     def _settle(self) -> None:
@@ -295,6 +316,7 @@ class Loop:
             return
         for draft in drafts:
             draft.source.confirm()
+        self._committed.update(((place.topic, place.partition), place.offset) for place in self._in_hand_offsets)
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()
@@ -314,7 +336,11 @@ class Loop:
             self._limit = max(1, len(records) // 2)
         else:
             self._health.broker_is_silent(str(error))
-            log.warning("transaction aborted, trying again", reason=str(error))
+            log.warning(
+                "transaction aborted",
+                reason=str(error),
+                operator_action="nothing, if seldom: its records go out with the next one; else check the brokers",
+            )
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
                 self._put_back(draft)
@@ -332,29 +358,37 @@ class Loop:
 
     def _account(self, drafts: list[Draft]) -> None:
         now_ms = self._clock.now_ms()
-        self._metrics.transactions.labels("committed").inc()
-        for coordinates, rejection in self._put.rejections:
-            self._metrics.rejected.labels(rejection.code).inc()
-            log.warning(
-                "record rejected",
-                topic=coordinates[0],
-                partition=coordinates[1],
-                offset=coordinates[2],
-                code=str(rejection.code),
-                reason=rejection.message,
-            )
-        buried = {coordinates for coordinates, _ in self._put.rejections}
+        metrics, rejections = self._metrics, self._put.rejections
+        metrics.transactions.labels("committed").inc()
+        metrics.last_transaction.set(now_ms / 1000)
+        took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
+        metrics.transaction_seconds.observe(took_ms / 1000)
+        if rejections:
+            for code, count in Counter(rejection.code for _, rejection in rejections).items():
+                metrics.rejected.labels(code).inc(count)
+            metrics.count_dead_letters(self._own_group, len(rejections))
+            self._rejection_log.tell(rejections, drafts)
+        if self._spans is not None:
+            self._spans.delivered(drafts, rejections, now_ms, took_ms)
+        buried = {coordinates for coordinates, _ in rejections}
         for source, records in drafts:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
             sent = [record for record in records if record[0] != source.topic]
-            self._metrics.rolls.inc(len(records) - len(sent))
+            metrics.rolls.inc(len(records) - len(sent))
             if buried:
                 sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
             due = [record[5] for record in sent]
-            self._metrics.delivered.labels(queue).inc(len(due))
-            self._metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
+            metrics.delivered.labels(queue).inc(len(due))
+            metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
+            if source.topic == self._names.send_back:
+                self._count_dead_letters(record[0] for record in sent)
+
+    def _count_dead_letters(self, topics: Iterable[str | Rejection]) -> None:
+        for topic, count in Counter(map(str, topics)).items():
+            if self._names.kind(topic) is TopicKind.DEAD_LETTER:
+                self._metrics.count_dead_letters(self._names.group_of(topic) or "", count)
 
     def _count_waiting(self) -> None:
         waiting: Counter[str] = Counter()
@@ -364,16 +398,48 @@ class Loop:
             queue = self._queue_of(topic)
             self._metrics.waiting.labels(queue).set(waiting[queue])
         self._tell_figures()
+        self._tell_lag()
+        self._tell_clock_steps()
 
     def _tell_figures(self) -> None:
         wheels = [source for source in self.sources if isinstance(source, WheelPartition)]
-        figures = added(wheel.figures for wheel in wheels)
-        metrics = self._metrics
+        of_each = [wheel.figures for wheel in wheels]
+        figures = added(of_each)
+        metrics, quota_bytes = self._metrics, self._settings.disk_quota_bytes
         set_labels(metrics.pending, figures.by_topic)
         set_labels(metrics.pending_due, figures.due_within)
         metrics.furthest_due.set((figures.furthest_ms or 0) / 1000)
         metrics.store_bytes.set(figures.disk_bytes)
-        metrics.store_quota_bytes.set(self._settings.disk_quota_bytes)
+        metrics.store_quota_bytes.set(quota_bytes)
+        largest_bytes = max((one.disk_bytes for one in of_each), default=0)
+        metrics.store_quota_ratio.set(largest_bytes / quota_bytes if quota_bytes else 0)
+
+    def _tell_lag(self) -> None:
+        unread: Counter[str] = Counter()
+        uncommitted: Counter[str] = Counter()
+        for place, source in self._intake.sources.items():
+            end = self._intake.known_end(place)
+            if end is not None:
+                queue = self._queue_of(place[0])
+                unread[queue] += max(0, end - source.position)
+                uncommitted[queue] += max(0, end - self._committed.get(place, end))
+        for topic in self._topics:
+            queue = self._queue_of(topic)
+            self._metrics.unread.labels(queue).set(unread[queue])
+            self._metrics.uncommitted.labels(queue).set(uncommitted[queue])
+
+    def _tell_clock_steps(self) -> None:
+        steps = self._clock.steps_back, self._clock.steps_forward
+        if steps == self._steps_told:
+            return
+        for direction, count, told in zip(("back", "forward"), steps, self._steps_told, strict=True):
+            self._metrics.clock_steps.labels(direction).inc(count - told)
+        self._steps_told = steps
+        log.warning(
+            "clock stepped",
+            step_ms=self._clock.last_step_ms,
+            operator_action="check the host's time synchronisation; what became due by the step goes out at once",
+        )
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -395,6 +461,7 @@ class Loop:
     # --- sources ------------------------------------------------------------------------------------------------------
 
     def _make_source(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
+        self._committed[topic, partition] = start.offset
         if self._names.kind(topic) is TopicKind.WHEEL:
             return self._make_wheel(topic, partition, start, failed_of)
         if self._names.kind(topic) is TopicKind.SEND_BACK:
@@ -465,8 +532,7 @@ class Loop:
     def _queue_of(self, topic: str) -> str:
         queue = self._queues.get(topic)
         if queue is None:
-            level = self._names.level_of(topic)
-            queue = self._queues[topic] = str(level) if level is not None else self._names.kind(topic).value
+            queue = self._queues[topic] = queue_label(self._names, topic)
         return queue
 
 

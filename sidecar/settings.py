@@ -247,6 +247,13 @@ class Settings(BaseSettings):
         "auto", description="auto: console on a terminal, else json."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_records: bool = Field(
+        False, description="Log the key and the first 200 bytes of each rejected record that is logged."
+    )
+    otel: bool = Field(
+        False,
+        description="Trace deliveries with OpenTelemetry (timewheel[otel]); the OTEL_* variables say where to and how.",
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -334,6 +341,26 @@ class Settings(BaseSettings):
 
     def is_group_allowed(self, group: str) -> bool:
         return _matches(group, self.allowed_groups)
+
+    def told_in_metrics(self) -> dict[str, Any]:
+        """What tells one sidecar from another, for ``timewheel_config_info``."""
+        names = (
+            "group_id",
+            "guarantee",
+            "membership",
+            "topic_prefix",
+            "workers",
+            "levels",
+            "roll_window",
+            "precision_ms",
+        )
+        shown = self.model_dump(mode="json", include=set(names))
+        return {name: shown[name] for name in names}
+
+    def secrets(self) -> list[str]:
+        """The values of secret settings, to be kept out of logs."""
+        token = [self.http_token.get_secret_value()] if self.http_token else []
+        return token + [option for name, option in self.kafka.items() if _SECRET_OPTION.search(name)]
 
     def masked(self) -> dict[str, Any]:
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""

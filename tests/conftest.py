@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from connectors.embedded import EmbeddedKafka
+from connectors.event_log import begin_anew
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
@@ -30,6 +31,12 @@ def kafka() -> Iterator[Kafka]:
         return
     with EmbeddedKafka() as broker:
         yield Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_of_their_own() -> None:
+    """What one test has logged does not count against the lines of the next."""
+    begin_anew()
 
 
 @pytest.fixture

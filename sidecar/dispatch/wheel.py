@@ -643,7 +643,12 @@ class WheelPartition:
         try:
             self._store.close(self._committed if settled else None, self._extra())
         except (OSError, StoreError) as error:
-            log.warning("wheel not closed cleanly, it is cut back at the next start", reason=str(error))
+            log.warning(
+                "wheel not closed cleanly",
+                partition=self.partition,
+                reason=str(error),
+                operator_action="check the disk under data_dir; the next start reads more of Kafka again",
+            )
 
     def _checkpoint(self) -> None:
         # A cancel in force is nowhere but in memory and in Kafka: no checkpoint may lie behind it.
@@ -653,7 +658,12 @@ class WheelPartition:
         try:
             self._store.checkpoint(offset, marks, self._extra())
         except OSError as error:
-            log.warning("checkpoint failed, the one before stays", partition=self.partition, reason=str(error))
+            log.warning(
+                "checkpoint failed",
+                partition=self.partition,
+                reason=str(error),
+                operator_action="check the disk under data_dir; the checkpoint before stays, a start takes longer",
+            )
         else:
             self._is_checkpointed = True
 

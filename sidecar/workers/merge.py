@@ -99,6 +99,11 @@ def merge_switches(switched: dict[str, Any]) -> Merge:
     return merge
 
 
+def worker_up() -> GaugeMetricFamily:
+    """To be filled."""
+    return GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
+
+
 def merge_metrics(own: CollectorRegistry) -> Merge:
     """Every worker's metrics with its number as a label, and the supervisor's own.
 
@@ -108,19 +113,22 @@ def merge_metrics(own: CollectorRegistry) -> Merge:
 
     def merge(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
         registry = CollectorRegistry()
-        registry.register(_Merged(answers))
-        return Response(generate_latest(registry) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
+        registry.register(_Merged(answers, own))
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return merge
 
 
 class _Merged(Collector):
-    def __init__(self, answers: Iterable[Answer]) -> None:
+    """Each family once, whoever has something of it; the supervisor's samples are those without a worker."""
+
+    def __init__(self, answers: Iterable[Answer], own: CollectorRegistry) -> None:
         self._answers = answers
+        self._own = own
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
-        families: dict[str, Metric] = {up.name: up}
+        up = worker_up()
+        families: dict[str, Metric] = {up.name: up, **{family.name: family for family in self._own.collect()}}
         for answer in self._answers:
             worker = str(answer.worker)
             up.add_metric([worker], float(answer.status == 200))

@@ -1,5 +1,7 @@
 """What the sidecar tells Prometheus."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,8 +57,10 @@ def test_every_metric_begins_with_our_name_and_is_explained() -> None:
     metrics = Metrics("1.2.3")
     metrics.lateness.observe("1", np.array([0.5]))
     families = list(metrics.registry.collect())
-    assert len(families) >= 11
-    assert all(family.name.startswith("timewheel_") and family.documentation for family in families)
+    assert len(families) >= 40
+    assert all(family.documentation for family in families)
+    others = {family.name.split("_")[0] for family in families} - {"timewheel"}
+    assert others == {"process", "python"}, "ours, and the client library's own of the process"
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:
@@ -64,7 +68,9 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
     metrics.delivered.labels("1").inc(3)
     metrics.lateness.observe("1", np.array([0.0005, 0.3]))
     text = generate_latest(metrics.registry).decode()
-    assert 'timewheel_build_info{version="1.2.3"} 1.0' in text
+    assert re.search(
+        r'timewheel_build_info\{librdkafka="2\.[0-9.]+",python="3\.[0-9.]+",version="1\.2\.3"\} 1\.0', text
+    )
     assert 'timewheel_delivered_records_total{queue="1"} 3.0' in text
     assert 'timewheel_lateness_seconds_bucket{le="0.5",queue="1"} 2.0' in text
     assert 'timewheel_lateness_seconds_sum{queue="1"} 0.3005' in text

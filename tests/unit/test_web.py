@@ -114,7 +114,7 @@ def test_metrics_are_prometheus_text_under_our_name(client: Client) -> None:
     assert answer.headers["content-type"].count("charset=utf-8") == 1
     names = [line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")]
     assert names
-    assert all(name.startswith("timewheel_") for name in names)
+    assert all(name.startswith(("timewheel_", "process_", "python_")) for name in names)
     assert 'timewheel_build_info{version="1.2.3"} 1.0' in answer.text
 
 
