@@ -1,12 +1,14 @@
 """What is made from something else, so that the two never disagree: ``make charts`` writes it, tests compare it.
 
 - ``config`` in the chart's values.schema.json: the sidecar's settings, from their model;
+- files/ of the chart: the alerts and the dashboard of monitoring/, which Helm finds nowhere else;
 - deploy/statefulset/timewheel.yaml: the chart's defaults for those without Helm;
 - deploy/sidecar/sidecar.yaml: the native sidecar's containers and volumes, as a patch for kustomize.
 """
 
 import json
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -19,6 +21,8 @@ from tests.support.helm import CHART, ROOT, one, pod_of, template
 SCHEMA = CHART / "values.schema.json"
 STATEFULSET = ROOT / "deploy" / "statefulset" / "timewheel.yaml"
 PATCH = ROOT / "deploy" / "sidecar" / "sidecar.yaml"
+
+COPIED = ("alerts.yaml", "grafana-dashboard.json")
 
 DECIDED_BY_THE_CHART = frozenset(
     {
@@ -121,6 +125,8 @@ def _plain(rendered: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    for name in COPIED:
+        shutil.copy(ROOT / "monitoring" / name, CHART / "files" / name)
     schema = json.loads(SCHEMA.read_text())
     schema["properties"]["config"] = config_schema()
     SCHEMA.write_text(schema_text(schema))

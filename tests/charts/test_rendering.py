@@ -52,7 +52,11 @@ EVERYTHING: dict[str, Any] = {
         "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}, {"ports": [{"port": 9093, "protocol": "TCP"}]}],
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s", "scrapeTimeout": "5s"},
-    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbookBaseUrl": "https://git.example.com/timewheel/",
+    },
     "dashboard": {"enabled": True, "annotations": {"folder": "Kafka"}},
     "audit": {"enabled": True, "args": ["--late-after", "5s"], "existingClaim": "results"},
 }
@@ -127,7 +131,10 @@ def test_the_prometheus_operator_finds_ports_and_rules() -> None:
     monitor, service = one(found, "ServiceMonitor"), one(found, "Service")
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"] == "http"
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert one(found, "PrometheusRule")["spec"]["groups"][0]["rules"]
+    rules = [rule for group in one(found, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert "TimewheelDown" in {rule["alert"] for rule in rules}
+    links = {rule["annotations"]["runbook_url"].partition("docs/")[0] for rule in rules}
+    assert links == {"https://git.example.com/timewheel/"}
     dashboard = one(found, "ConfigMap", "rel-timewheel-dashboard")
     assert yaml.safe_load(dashboard["data"]["timewheel.json"])["panels"]
 
@@ -190,6 +197,11 @@ def test_the_component_gives_an_application_what_the_chart_would(application: li
     assert patched == included
     config_map = one(by_kustomize, "ConfigMap")["metadata"]["name"]
     assert {"name": "timewheel-config", "configMap": {"name": config_map}} in pod["volumes"]
+
+
+@pytest.mark.parametrize("name", generate.COPIED)
+def test_the_charts_copy_of_monitoring_is_the_same(name: str) -> None:
+    assert (CHART / "files" / name).read_text() == (ROOT / "monitoring" / name).read_text(), "make charts"
 
 
 def test_what_is_made_from_the_chart_is_up_to_date() -> None:
