@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from sidecar.settings import Settings, load_settings
 from tests.charts import generate
 from tests.charts.test_rendering import EVERYTHING
-from tests.support.helm import CHART, HelmError, one, pod_of, template
+from tests.support.helm import CHART, ROOT, HelmError, one, pod_of, template
 
 REFUSED: dict[str, dict[str, Any]] = {
     "a name that is none": {"replicas": 3},
@@ -85,10 +86,16 @@ def test_the_readme_lists_every_value_with_its_default_and_words() -> None:
     assert not listed, f"the chart's README lists what there is not: {sorted(listed)}"
 
 
-def test_the_chart_runs_the_version_of_the_package() -> None:
+def test_the_version_is_the_packages_wherever_it_is_named() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = (CHART.parents[1] / "pyproject.toml").read_text()
-    assert f'version = "{chart["appVersion"]}"' in project
+    application = yaml.safe_load((ROOT / "examples" / "helm" / "shop" / "Chart.yaml").read_text())
+    assert chart["appVersion"] == version
+    assert application["dependencies"][0]["version"] == chart["version"]
+    assert f"ARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text()
+    for path in ("deploy/example/shop.yaml", "examples/helm/shop/values.yaml"):
+        assert f"image: timewheel:{version}\n" in (ROOT / path).read_text(), path
 
 
 def _documented(values: dict[str, Any], text: str, path: str = "") -> list[tuple[str, Any]]:
