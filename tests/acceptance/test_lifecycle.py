@@ -45,9 +45,12 @@ def test_a_stop_is_heard_while_kafka_does_not_answer(tmp_path: Path, workers: in
         nobody.bind(("127.0.0.1", 0))
         nobody.listen()  # takes connections, and never says a word
         sidecar = SidecarProcess(f"127.0.0.1:{nobody.getsockname()[1]}", tmp_path, workers=workers)
-        with sidecar.start(wait_ready=False):
+        try:
+            sidecar.start(wait_ready=False)
             wait_until(lambda: sidecar.http_address is not None, "it has begun to start")
             code, took_s = sidecar.terminate()
+        finally:
+            sidecar.__exit__(None, None, None)
     assert (code, took_s < STOP_S) == (0, True), f"exit code {code} after {took_s:.1f} s"
     assert sidecar.events()[-1]["event"] == "stopped"
 

@@ -123,7 +123,7 @@ class Scenario:
         return [
             str(event)
             for event in self.sidecar.events()
-            if event["level"] != "info" and re.search("cannot be read|do not tell", str(event))
+            if event["level"] != "info" and re.search("cannot be read|retention unknown", str(event))
         ]
 
     def has_ended(self) -> bool:
