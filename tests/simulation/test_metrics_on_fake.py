@@ -1,11 +1,10 @@
 """What the loop tells of itself, on an in-memory Kafka whose clock the test moves."""
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from sidecar.loop import NOW_AND_THEN_MS, Loop
 from tests.simulation.test_send_back_on_fake import World
+from tests.support.logged import logged
 
 
 @pytest.fixture
@@ -89,11 +88,8 @@ def test_a_step_of_the_clock_is_counted_and_logged(world: World, step_ms: int, d
     loop = world.sidecar()
     turn(world, loop)
     world.clock.step_wall(step_ms)
-    quiet = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
-    with capture_logs() as lines:
+    with logged() as lines:
         turn(world, loop)
-    structlog.configure(**quiet)
     assert value_of(world, "timewheel_clock_steps_total", direction=direction) == 1
     told = [line for line in lines if line["event"] == "clock stepped"]
     assert [line["step_ms"] for line in told] == [step_ms]

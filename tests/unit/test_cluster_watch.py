@@ -5,7 +5,6 @@ from typing import cast
 import pytest
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.cluster_watch import CHECK_TOPICS_EVERY_MS, PING_EVERY_MS, ClusterWatch
@@ -13,6 +12,7 @@ from sidecar.health import Health
 from sidecar.metrics import TopicMetrics
 from sidecar.settings import load_settings
 from sidecar.topic_plan import plan_topics
+from tests.support.logged import logged
 
 SETTINGS = load_settings({"levels": "1s 2h"})
 DAY_S = 86_400
@@ -33,7 +33,7 @@ class Watched:
         self.admin = cast(AdminClient, self.kafka.admin())
 
     def look(self) -> list[dict[str, object]]:
-        with capture_logs() as lines:
+        with logged() as lines:
             self.watch.look(self.admin)
         return [dict(line) for line in lines]
 
