@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from sidecar.clients import admin_client
@@ -85,12 +85,16 @@ class ClusterWatch:
 
     def _answers(self, admin: AdminClient) -> bool:
         began_ms, health = self._clock.monotonic_ms(), self._health
+        topic = self._settings.topic_names.wheel
         try:
-            admin.list_topics(self._settings.topic_names.wheel, timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            if health is not None:
-                health.broker_is_silent(error.args[0].str())
-            return False
+            # Describing a topic never makes a broker create it, as a metadata request may.
+            admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() < 0:  # the client's own; what a broker says is an answer, too
+                if health is not None:
+                    health.broker_is_silent(error.str())
+                return False
         # Others may have found it silent meanwhile: for them, too, it answers once they have not said so for long.
         if health is not None and began_ms - health.broker_complained_ms >= PING_EVERY_MS:
             health.broker_answers()

@@ -4,6 +4,7 @@ What somebody has to act on is told as it is when it is asked for (`oldest_due_m
 loop last had the time to say so: a loop that is stuck does not look well.
 """
 
+import math
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -333,8 +334,8 @@ class Metrics:
 
     def observe_disk(self, directory: Path) -> None:
         """From now on tell of the file system that holds this directory, as it is when asked."""
-        self.data_dir_free.set_function(lambda: shutil.disk_usage(directory).free)
-        self.data_dir_size.set_function(lambda: shutil.disk_usage(directory).total)
+        self.data_dir_free.set_function(lambda: _disk_usage(directory)[2])
+        self.data_dir_size.set_function(lambda: _disk_usage(directory)[0])
 
     def count_dead_letters(self, group: str, count: int) -> None:
         self.dead_letters.labels(self._group_label(group)).inc(count)
@@ -342,3 +343,11 @@ class Metrics:
     def _behind_s(self) -> float:
         oldest_ms = self.oldest_due_ms
         return 0.0 if oldest_ms is None else max(0, self._clock.now_ms() - oldest_ms) / 1000
+
+
+def _disk_usage(directory: Path) -> tuple[float, float, float]:
+    """Bytes in all, used and free; not numbers where the directory cannot be read, which others tell of."""
+    try:
+        return shutil.disk_usage(directory)
+    except OSError:
+        return math.nan, math.nan, math.nan

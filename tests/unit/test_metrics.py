@@ -142,6 +142,8 @@ def test_health_is_told_as_it_is_when_it_is_asked(tmp_path: Path) -> None:
     assert value_of(metrics, "timewheel_broker_silent_seconds") == 0
     free, size = (value_of(metrics, f"timewheel_data_dir_{name}_bytes") or 0 for name in ("free", "size"))
     assert 0 < free <= size
+    metrics.observe_disk(tmp_path / "gone")
+    assert "timewheel_data_dir_free_bytes NaN" in generate_latest(metrics.registry).decode()
 
 
 def test_groups_beyond_the_first_are_counted_together() -> None:
