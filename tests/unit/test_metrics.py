@@ -12,7 +12,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from connectors.testing import ManualClock
 from sidecar.health import Health
-from sidecar.metrics import LABELS_MAX, LATENESS_BUCKETS_S, BatchHistogram, Metrics
+from sidecar.metric_types import LABELS_MAX, BatchHistogram
+from sidecar.metrics import LATENESS_BUCKETS_S, Metrics
 from sidecar.settings import load_settings
 
 # Sums of these are exact in any order.
