@@ -70,6 +70,7 @@ def exposition(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             + [(f"{prefix}SCHEDULE_TOPIC_XXXX-sendback", b"k", b"v", [])]
         )
         wait_until(lambda: sidecar.metric("timewheel_delivered_records_total", queue="wheel") >= 20, "late ones")
+        wait_until(lambda: sidecar.metric("timewheel_dead_letters_total") >= 1, "a rejected one")
         wait_until(
             lambda: sidecar.metric("timewheel_topic_retention_seconds", queue="wheel") > 0, "topics are looked at"
         )
