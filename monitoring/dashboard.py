@@ -22,6 +22,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
     VariableSort,
 )
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 WIDTH = 24
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -488,7 +489,7 @@ def _lateness_map() -> heatmap.Panel:
         .calculate(False)
         .with_target(
             _query(f"sum by (le) (increase(timewheel_lateness_seconds_bucket{{{ON}}}[$__rate_interval]))", "{{le}}")
-            .format("heatmap")
+            .format(PromQueryFormat.HEATMAP)
             .ref_id("A")
         )
     )

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from connectors.contract import ErrorCode
 from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS
 from sidecar.metrics import Metrics, TopicMetrics
-from sidecar.settings import Settings
+from sidecar.settings import load_settings
 from sidecar.workers.merge import worker_up
 from sidecar.workers.supervisor_metrics import SupervisorMetrics
 
@@ -55,7 +55,7 @@ RIP-43's metrics, and where they are found here:
 def metrics_page() -> str:
     """The page as it should be."""
     metrics, workers = Metrics("0"), SupervisorMetrics()
-    metrics.tell_config(Settings().told_in_metrics())
+    metrics.tell_config(load_settings().told_in_metrics())
     labels_of = _labels_of(metrics, TopicMetrics(metrics.registry), workers)
     ours = [family for family in metrics.registry.collect() if family.name.startswith("timewheel_")]
     of_the_process = [family for family in metrics.registry.collect() if not family.name.startswith("timewheel_")]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from sidecar.clients import admin_client
@@ -73,25 +73,32 @@ class ClusterWatch:
 
     def look(self, admin: AdminClient) -> None:
         """Ask what is to be asked now."""
-        try:
-            if self._health is not None:
-                self._ping(admin, self._health)
-            if self._topics is not None and self._clock.monotonic_ms() - self._checked_ms >= CHECK_TOPICS_EVERY_MS:
+        if not self._answers(admin):
+            return
+        if self._topics is not None and self._clock.monotonic_ms() - self._checked_ms >= CHECK_TOPICS_EVERY_MS:
+            try:
                 self._check_topics(admin, self._topics)
+            except (KafkaException, TimewheelError) as error:
+                log.info("topics not checked", reason=str(error))
+            else:
                 self._checked_ms = self._clock.monotonic_ms()
-        except (KafkaException, TimewheelError) as error:
-            log.info("topics not checked", reason=str(error))
 
-    def _ping(self, admin: AdminClient, health: Health) -> None:
-        began_ms = self._clock.monotonic_ms()
+    def _answers(self, admin: AdminClient) -> bool:
+        began_ms, health = self._clock.monotonic_ms(), self._health
+        topic = self._settings.topic_names.wheel
         try:
-            admin.list_topics(self._settings.topic_names.wheel, timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            health.broker_is_silent(error.args[0].str())
-        else:
-            # Others may have found it silent meanwhile: for them, too, it answers once they have not said so for long.
-            if began_ms - health.broker_complained_ms >= PING_EVERY_MS:
-                health.broker_answers()
+            # Describing a topic never makes a broker create it, as a metadata request may.
+            admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() < 0:  # the client's own; what a broker says is an answer, too
+                if health is not None:
+                    health.broker_is_silent(error.str())
+                return False
+        # Others may have found it silent meanwhile: for them, too, it answers once they have not said so for long.
+        if health is not None and began_ms - health.broker_complained_ms >= PING_EVERY_MS:
+            health.broker_answers()
+        return True
 
     def _check_topics(self, admin: AdminClient, told: TopicMetrics) -> None:
         names = self._settings.topic_names

@@ -33,7 +33,8 @@ from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.intake.reopening import Place
-from sidecar.metrics import Metrics, queue_label, set_labels
+from sidecar.metric_types import set_labels
+from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
 from sidecar.rejections import RejectionLog

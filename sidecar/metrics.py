@@ -4,13 +4,13 @@ What somebody has to act on is told as it is when it is asked for (`oldest_due_m
 loop last had the time to say so: a loop that is stuck does not look well.
 """
 
+import math
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import confluent_kafka
-import numpy as np
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -21,76 +21,16 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from connectors.contract import ErrorCode, TopicNames
 from sidecar.clock import Clock, SystemClock
 from sidecar.health import Health
+from sidecar.metric_types import BatchHistogram, BoundedLabel
 
 LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 TRANSACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
-LABELS_MAX = 100
-"""Values of a label that users' own names make: those beyond the first are counted as ``other``."""
-OTHER = "other"
-
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series that nobody asks for, and another series with it
-
-
-class BatchHistogram(Collector):
-    """A histogram that takes an array at a time, with one label."""
-
-    def __init__(self, name: str, documentation: str, label: str, buckets: Sequence[float]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._label = label
-        self._bounds = np.asarray(buckets)
-        self._counts: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
-        self._sums: dict[str, float] = {}
-
-    def observe(self, label: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-        """Count an array of values, in the histogram's unit."""
-        places = np.searchsorted(self._bounds, values, side="left")
-        counts = np.bincount(places, minlength=len(self._bounds) + 1)
-        self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
-        # Last, because `collect`, in another thread, goes by the counts.
-        self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
-
-    def collect(self) -> Iterable[Metric]:
-        family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])
-        names = [*map(floatToGoString, self._bounds.tolist()), "+Inf"]
-        for label, counts in list(self._counts.items()):
-            cumulated = np.cumsum(counts)
-            buckets = list(zip(names, map(float, cumulated), strict=True))
-            family.add_metric([label], buckets=buckets, sum_value=self._sums[label])
-        yield family
-
-
-class BoundedLabel:
-    """Values of a label: the first as they are, all others as ``other``. For counters, which must not forget."""
-
-    def __init__(self, most: int = LABELS_MAX) -> None:
-        self._most = most
-        self._known: set[str] = set()
-
-    def __call__(self, value: str) -> str:
-        if value not in self._known:
-            if len(self._known) >= self._most:
-                return OTHER
-            self._known.add(value)
-        return value
-
-
-def set_labels(gauge: Gauge, values: Mapping[str, float]) -> None:
-    """Set a gauge with one label; labels that are not among the values any more go."""
-    told = {sample.labels[gauge._labelnames[0]] for metric in gauge.collect() for sample in metric.samples}
-    for gone in told - set(values):
-        gauge.remove(gone)
-    for label, value in values.items():
-        gauge.labels(label).set(value)
 
 
 def queue_label(names: TopicNames, topic: str) -> str:
@@ -333,8 +273,8 @@ class Metrics:
 
     def observe_disk(self, directory: Path) -> None:
         """From now on tell of the file system that holds this directory, as it is when asked."""
-        self.data_dir_free.set_function(lambda: shutil.disk_usage(directory).free)
-        self.data_dir_size.set_function(lambda: shutil.disk_usage(directory).total)
+        self.data_dir_free.set_function(lambda: _disk_usage(directory)[2])
+        self.data_dir_size.set_function(lambda: _disk_usage(directory)[0])
 
     def count_dead_letters(self, group: str, count: int) -> None:
         self.dead_letters.labels(self._group_label(group)).inc(count)
@@ -342,3 +282,11 @@ class Metrics:
     def _behind_s(self) -> float:
         oldest_ms = self.oldest_due_ms
         return 0.0 if oldest_ms is None else max(0, self._clock.now_ms() - oldest_ms) / 1000
+
+
+def _disk_usage(directory: Path) -> tuple[float, float, float]:
+    """Bytes in all, used and free; not numbers where the directory cannot be read, which others tell of."""
+    try:
+        return shutil.disk_usage(directory)
+    except OSError:
+        return math.nan, math.nan, math.nan

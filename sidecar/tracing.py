@@ -95,7 +95,15 @@ class DeliverySpans:
         self._is_stopping = True
         self._wake.set()
         self._thread.join(STOP_TIMEOUT_S)
-        self._provider.shutdown()
+        # The SDK waits for a collector that is away for longer than a stop may take.
+        exporting = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        exporting.start()
+        exporting.join(STOP_TIMEOUT_S)
+        if exporting.is_alive():
+            log.warning(
+                "spans not exported",
+                operator_action="check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT; deliveries are not concerned",
+            )
 
     def _run(self) -> None:
         while not self._is_stopping:

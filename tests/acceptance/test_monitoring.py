@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.kafka import Kafka
-from tests.support.promql import OF_PROMETHEUS, TARGET_LABELS, Exposition, grouping, queries, selectors
+from tests.support.promql import OF_PROMETHEUS, TARGET_LABELS, Exposition, Query, grouping, queries, selectors
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import cancel, timed
@@ -70,6 +70,7 @@ def exposition(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             + [(f"{prefix}SCHEDULE_TOPIC_XXXX-sendback", b"k", b"v", [])]
         )
         wait_until(lambda: sidecar.metric("timewheel_delivered_records_total", queue="wheel") >= 20, "late ones")
+        wait_until(lambda: sidecar.metric("timewheel_dead_letters_total") >= 1, "a rejected one")
         wait_until(
             lambda: sidecar.metric("timewheel_topic_retention_seconds", queue="wheel") > 0, "topics are looked at"
         )
@@ -79,8 +80,8 @@ def exposition(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.parametrize("query", queries(), ids=lambda query: query.where)
-def test_what_a_query_names_is_told(exposition: Exposition, query: object) -> None:
-    expression = query.expression  # type: ignore[attr-defined]
+def test_what_a_query_names_is_told(exposition: Exposition, query: Query) -> None:
+    expression = query.expression
     for selector in selectors(expression):
         assert selector.metric in OF_PROMETHEUS or exposition.has(selector), f"{selector} is not told"
     for labels, below, made in grouping(expression):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from connectors import event_log
 from connectors.contract import ErrorCode
@@ -27,6 +26,7 @@ from sidecar.rejections import RejectionLog
 from sidecar.settings import load_settings
 from sidecar.source import Draft
 from tests.support.log_events import ROOT, LogLine, log_lines
+from tests.support.logged import logged
 from tests.support.waiting import wait_until
 
 # --- the page and the sources -----------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_ten_lines_of_a_fact_are_written_in_a_minute_and_the_rest_is_counted() -
     bounded = Bounded()
     assert [bounded.tell("broken", partition=1) for _ in range(1_000)] == [True] * 10 + [False] * 990
     assert bounded.tell("broken", partition=2), "another fact"
-    with capture_logs() as lines:
+    with logged() as lines:
         bounded.limiter.close()
     (line,) = lines
     assert (line["event"], line["of"], line["about"], line["count"]) == ("lines left out", "broken", ["1"], 990)
@@ -146,7 +146,7 @@ def rejected(count: int, code: ErrorCode) -> list[tuple[Coordinates, Rejection]]
 
 def test_a_million_rejected_records_are_a_handful_of_lines_that_count_them() -> None:
     clock = ManualClock()
-    with capture_logs() as lines:
+    with logged() as lines:
         log = RejectionLog(clock, "timewheel")
         batch = rejected(4_999, ErrorCode.MISSING_REAL_TOPIC) + rejected(1, ErrorCode.DELAY_TOO_LONG)
         for _ in range(200):
@@ -165,7 +165,7 @@ def test_a_million_rejected_records_are_a_handful_of_lines_that_count_them() -> 
 
 def test_few_are_told_at_once_and_nothing_follows() -> None:
     clock = ManualClock()
-    with capture_logs() as lines:
+    with logged() as lines:
         log = RejectionLog(clock, "timewheel")
         log.tell(rejected(3, ErrorCode.MISSING_REAL_TOPIC), [])
         clock.advance(WINDOW_MS)
@@ -190,7 +190,7 @@ def test_keys_and_values_are_logged_only_where_they_are_asked_for(with_records: 
     )
     rejection = Rejection(ErrorCode.MISSING_REAL_TOPIC, "why")
     drafts = [Draft(source, [(rejection, BY_KEY, b"the key\xff", b"v" * 1_000, [], 0, 7, [])])]
-    with capture_logs() as lines:
+    with logged() as lines:
         RejectionLog(ManualClock(), "g", with_records=with_records).tell([(("t", 0, 7), rejection)], drafts)
     (line,) = lines
     if with_records:
