@@ -23,7 +23,7 @@ from sidecar.topics import Finding, check_topics
 PING_EVERY_MS = 10_000
 CHECK_TOPICS_EVERY_MS = 300_000
 _TIMEOUT_S = 5.0
-_STOP_TIMEOUT_S = 1.0
+_STOP_TIMEOUT_S = 0.3
 
 log = structlog.get_logger("timewheel.watch")
 

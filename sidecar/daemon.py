@@ -102,8 +102,9 @@ class Daemon:
                         prepare_topics(settings, self._stop.is_set)
                 # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after Kafka.
                 topics = TopicMetrics(self._metrics.registry) if self._listener is None else None
-                with ClusterWatch(settings, SystemClock(), self._health, topics):
-                    self._run_sessions()
+                if not self._stop.is_set():
+                    with ClusterWatch(settings, SystemClock(), self._health, topics):
+                        self._run_sessions()
         log.info("stopped")
 
     @contextmanager

@@ -17,7 +17,7 @@ from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
 
 _TIMEOUT_S = 10.0
-_SLICE_S = 1.0
+_SLICE_S = 0.5
 
 log = structlog.get_logger("timewheel")
 

@@ -88,6 +88,8 @@ class Supervisor:
         # 3. Topics: created or checked once, by nobody but us.
         with suppress(StoppedWaitingError):
             await asyncio.to_thread(prepare_topics, self._settings, self._stop.is_set)
+        if self._stop.is_set():
+            return
         # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
         #    after the topics.
         with ClusterWatch(self._settings, self._clock, None, self._metrics.topics):
