@@ -6,7 +6,8 @@ next batch is not read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import structlog
@@ -21,7 +22,8 @@ from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
-from sidecar.dispatch.transactions import TransactionAbortedError
+from sidecar.dispatch.time_counts import TimeCounts, Window
+from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
 from sidecar.dispatch.wheel_figures import added
 from sidecar.garbage import collect_when_idle
@@ -41,6 +43,9 @@ from sidecar.store.errors import SlotConflict
 from sidecar.store.files import FileSystem, RealFileSystem
 from sidecar.store.recovery import Owner
 from sidecar.switches import Switches
+from sidecar.told import PlaceTold, Told
+
+T = TypeVar("T")
 
 IDLE_WAIT_MS = 500
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
@@ -68,6 +73,7 @@ class Loop:
         questions: Questions | None = None,
         outcomes: CancelOutcomes | None = None,
         switches: Switches | None = None,
+        told: Told | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -80,6 +86,7 @@ class Loop:
         self._questions = questions or Questions()
         self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
         self._switches = switches or Switches()
+        self._told = told or Told()
         self._parser = Parser(self._names)
         self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
         self._destinations = Destinations(
@@ -127,26 +134,36 @@ class Loop:
         total, messages, partitions = 0, list[PendingMessage](), []
         for source in self.sources:
             if isinstance(source, WheelPartition):
-                answer = yield from self._while_ours(source, source.pending(query))
+                answer = yield from self._while_ours(source, source.pending(query), PendingAnswer(0, []))
                 total += answer.total
                 messages += answer.messages
                 partitions.append(source.partition)
         messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
+    def count_by_time(self, window: Window) -> Generator[None, None, tuple[TimeCounts, list[int]]]:
+        """What waits on the wheel partitions by when it is acted on; a question for the loop's own thread."""
+        parts, partitions = list[TimeCounts](), list[int]()
+        for source in self.sources:
+            if isinstance(source, WheelPartition):
+                steps = source.count_by_time(window, self._clock.now_ms())
+                parts.append((yield from self._while_ours(source, steps, TimeCounts(0, 0, []))))
+                partitions.append(source.partition)
+        return TimeCounts.added(parts, window.buckets), sorted(partitions)
+
     def _while_ours(
-        self, source: WheelPartition, steps: Generator[None, None, PendingAnswer]
-    ) -> Generator[None, None, PendingAnswer]:
-        """The answer of a source; none where it is closed meanwhile."""
+        self, source: WheelPartition, steps: Generator[None, None, T], nothing: T
+    ) -> Generator[None, None, T]:
+        """The answer of a source; ``nothing`` where it is closed meanwhile."""
         while self._intake.sources.get((source.topic, source.partition)) is source:
             try:
                 next(steps)
             except StopIteration as end:
-                answer: PendingAnswer = end.value
+                answer: T = end.value
                 return answer
             yield
         steps.close()
-        return PendingAnswer(0, [])
+        return nothing
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
@@ -186,6 +203,8 @@ class Loop:
     def _tick(self, now_ms: int) -> None:
         troubled: dict[str, str] = {}
         recovering: dict[str, str] = {}
+        full: set[str] = set()
+        replayed = to_replay = 0
         for source in self.sources:
             try:
                 source.tick(now_ms)
@@ -193,9 +212,16 @@ class Loop:
                 self._intake.fail(source, error)
             else:
                 if source.trouble:
+                    place = f"{source.topic}-{source.partition}"
                     told = recovering if source.is_recovering else troubled
-                    told[f"{source.topic}-{source.partition}"] = source.trouble
+                    told[place] = source.trouble
+                    if isinstance(source, WheelPartition):
+                        full |= {place} if source.is_disk_full else set()
+                        done, total = source.replayed
+                        replayed, to_replay = replayed + done, to_replay + total
+        self._health.recovered = replayed / to_replay if to_replay else 0.0
         self._health.troubled, self._health.recovering = troubled, recovering
+        self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
@@ -251,6 +277,7 @@ class Loop:
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
         oldest_ms = min((source.next_due_ms or now_ms for source in due), default=now_ms)
+        self._health.due_ago_ms = now_ms - oldest_ms
         self._metrics.behind.set((now_ms - oldest_ms) / 1000)
         return due
 
@@ -313,7 +340,7 @@ class Loop:
                 self._put.refuse(*records[0], _refused(refusal))
             self._limit = max(1, len(records) // 2)
         else:
-            self._health.broker_is_silent(str(error))
+            self._health.broker_is_silent(_in_words(error.error, refusals))
             log.warning("transaction aborted, trying again", reason=str(error))
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
@@ -354,7 +381,7 @@ class Loop:
                 sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
             due = [record[5] for record in sent]
             self._metrics.delivered.labels(queue).inc(len(due))
-            self._metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
+            self._metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
 
     def _count_waiting(self) -> None:
         waiting: Counter[str] = Counter()
@@ -366,8 +393,20 @@ class Loop:
         self._tell_figures()
 
     def _tell_figures(self) -> None:
-        wheels = [source for source in self.sources if isinstance(source, WheelPartition)]
-        figures = added(wheel.figures for wheel in wheels)
+        wheels = {source: source.figures for source in self.sources if isinstance(source, WheelPartition)}
+        figures = added(wheels.values())
+        self._told.wheel, self._told.at_ms = figures, self._clock.now_ms()
+        self._told.places = tuple(
+            PlaceTold(
+                source.topic,
+                source.partition,
+                self._queue_of(source.topic),
+                wheels[source].pending if isinstance(source, WheelPartition) else source.waiting,
+                source.next_due_ms,
+                source.trouble,
+            )
+            for source in self.sources
+        )
         metrics = self._metrics
         set_labels(metrics.pending, figures.by_topic)
         set_labels(metrics.pending_due, figures.due_within)
@@ -476,6 +515,11 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
         offset, metadata = draft.source.progress
         offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
     return offsets
+
+
+def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
+    """What was wrong, by the record that has met it where it was a record."""
+    return f"'{refusals[0][0]}': {refusals[0][2].str()}" if refusals else error.str()
 
 
 def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:
