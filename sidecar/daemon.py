@@ -5,28 +5,38 @@ import signal
 import socket
 import threading
 from collections.abc import Generator
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
+from sidecar.backlog import Backlog
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.clients import connect
+from sidecar.clients import admin_client, connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir
+from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
+from sidecar.history import History
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
+from sidecar.observer import Observer
 from sidecar.pending import PendingAnswer, PendingQuery, Questions
 from sidecar.settings import Settings
+from sidecar.status import Reporter
 from sidecar.switches import Switches
+from sidecar.told import Told
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
+from sidecar.web.events import Events
+from sidecar.web.live import OneProcess
 from sidecar.web.server import WebServer, listen
 
 SHORT_SESSION_MS = 10_000
@@ -46,12 +56,13 @@ class Daemon:
         self._settings = settings
         self._listener = listener
         self._clock = HighWaterClock(SystemClock())
-        self._health = Health(self._clock)
         self._metrics = Metrics(installed_version())
         self._stop = threading.Event()
         self._questions = Questions()
         self._outcomes = CancelOutcomes(settings.topic_names.wheel)
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
+        self._health = Health(self._clock, self._switches)
+        self._told = Told()
         self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
         self._metrics.dequeue_stopped.set_function(lambda: self._switches.stop_dequeue)
         self._loop: Loop | None = None
@@ -73,11 +84,21 @@ class Daemon:
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             token = settings.http_token.get_secret_value() if settings.http_token else None
+            live, observer = self._live()
+            events = Events(live.status)
             app = make_app(
-                self._health, self._metrics, installed_version(), self._switches, self._outcomes, self._ask, token
+                self._health,
+                self._metrics,
+                installed_version(),
+                self._switches,
+                self._outcomes,
+                self._ask,
+                token,
+                live,
+                events,
             )
             listener = self._listener or listen(settings.http_host, settings.http_port)
-            with WebServer(app, listener) as server:
+            with WebServer(app, listener) as server, observer, closing(events):
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -90,6 +111,7 @@ class Daemon:
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
                     prepare_topics(settings)
+                self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
                 # 4. Sessions, one after another, until told to stop.
                 self._run_sessions()
         log.info("stopped")
@@ -126,6 +148,7 @@ class Daemon:
         began_ms = self._clock.monotonic_ms()
         try:
             clients = connect(self._settings, self._clock, self._is_stopping)
+            self._health.phase = "waits for the group to assign its partitions"
             try:
                 self._loop = Loop(
                     self._settings,
@@ -136,6 +159,7 @@ class Daemon:
                     questions=self._questions,
                     outcomes=self._outcomes,
                     switches=self._switches,
+                    told=self._told,
                 )
                 self._loop.run(self._stop.is_set)
             finally:
@@ -162,9 +186,35 @@ class Daemon:
         messages = [message._asdict() for message in answer.messages]
         return {"total": answer.total, "messages": messages, "partitions": partitions}
 
+    async def _ask_wheel(self, window: Window) -> tuple[TimeCounts, list[int]]:
+        """What waits when."""
+
+        def question() -> Generator[None, None, tuple[TimeCounts, list[int]]]:
+            if self._loop is None:
+                return TimeCounts(0, 0, [0] * window.buckets), []
+            return (yield from self._loop.count_by_time(window))
+
+        return await asyncio.wrap_future(self._questions.ask(question))
+
+    def _live(self) -> tuple[OneProcess, Observer]:
+        """What shows this process to others, and what watches it meanwhile."""
+        settings, clock = self._settings, SystemClock()  # not the loop's clock, which counts its own steps
+        history = History(self._metrics, clock)
+        reporter = Reporter(
+            installed_version(), settings.group_id, self._health, self._metrics, self._switches, self._told, history
+        )
+
+        def make_admin() -> AdminClient:
+            return admin_client(settings)
+
+        topics = settings.topic_names.schedule_topics(settings.levels)
+        backlog = Backlog(topics, settings.group_id, clock, make_admin)
+        live = OneProcess(settings, clock, reporter, history, backlog, self._ask_wheel)
+        return live, Observer(self._health, history, make_admin)
+
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""
-        self._health.turned()
+        self._health.waits()
         return self._stop.is_set()
 
     def _handle_signals(self) -> None:

@@ -203,7 +203,9 @@ class Health:
         if self.behind_ms > BEHIND_AFTER_MS:
             words += f"; what is due has waited for {_seconds(self.behind_ms)}"
         return Verdict(
-            State.BROKER_AWAY, words, "check the brokers and the way to them; delivery goes on by itself, nothing is lost"
+            State.BROKER_AWAY,
+            words,
+            "check the brokers and the way to them; delivery goes on by itself, nothing is lost",
         )
 
     def _of_partitions(self) -> Verdict | None:

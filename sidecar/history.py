@@ -42,7 +42,7 @@ class Point(NamedTuple):
 class Lateness(NamedTuple):
     """How late deliveries were, in ms; None where there was none."""
 
-    count: int
+    deliveries: int
     p50_ms: float | None
     p99_ms: float | None
     max_ms: float | None

@@ -81,8 +81,10 @@ def count_by_time(
 def _of_slots(
     store: TimerStore, from_ms: int, until_ms: int, bucket_ms: int, window: Window | None = None
 ) -> Generator[tuple[int, Int64Array], None, None]:
-    """(time, counts of the buckets from there on), a step after the other; each begins where a bucket of the window does,
-    but for the first, whose first bucket is cut short."""
+    """(time, counts of the buckets from there on), a step after the other.
+
+    Each begins where a bucket of the window does, but for the first, whose bucket is cut short.
+    """
     origin_ms = window.from_ms if window is not None else from_ms
     whole = max(1, STEP_SLOTS * store.precision_ms // bucket_ms) * bucket_ms
     while from_ms < until_ms:

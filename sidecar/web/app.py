@@ -16,12 +16,28 @@ from sidecar.metrics import Metrics
 from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
+from sidecar.web.events import Events, events_router
+from sidecar.web.live import OneProcess, live_router, part_router
+from sidecar.web.page import page_router
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
 ANSWER_TIMEOUT_S = 5.0
+
+
+def wants_token(token: str | None) -> Callable[[Request], None]:
+    """What an endpoint depends on that none may use without the token, where there is one."""
+
+    def authorised(request: Request) -> None:
+        if token is None:
+            return
+        given = request.headers.get("authorization", "")
+        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
+
+    return authorised
 
 
 def make_app(
@@ -32,32 +48,41 @@ def make_app(
     outcomes: CancelOutcomes,
     ask: Ask | None = None,
     token: str | None = None,
+    live: OneProcess | None = None,
+    events: Events | None = None,
 ) -> FastAPI:
     """The ASGI application; what concerns the store is asked of the loop, which is never waited for longer than 5 s.
 
     Args:
         ask: how to ask what is pending.
         token: bearer token that the API wants; health and metrics never do.
+        live, events: what the page shows; without them there is none.
     """
     app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
 
-    def authorised(request: Request) -> None:
-        if token is None:
-            return
-        given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
+    authorised = wants_token(token)
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
     async def healthz() -> Response:
+        verdict = health.verdict()
         if health.is_alive():
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("the loop does not turn\n", status_code=503)
+            return PlainTextResponse(f"ok\n{verdict.state}: {verdict.words}\n")
+        return PlainTextResponse(f"the loop does not turn\n{verdict.state}: {verdict.words}\n", status_code=503)
 
     @app.get("/readyz", summary="Partitions are assigned and recovered")
     async def readyz() -> Response:
         reasons = health.unready_reasons()
-        answer = {"ready": not reasons, "reasons": reasons, "warnings": health.warnings(), **asdict(switches)}
+        state, words, action, progress = health.verdict()
+        answer = {
+            "ready": not reasons,
+            "state": state,
+            "words": words,
+            "action": action,
+            "progress": progress,
+            "reasons": reasons,
+            "warnings": health.warnings(),
+            **asdict(switches),
+        }
         return JSONResponse(answer, status_code=503 if reasons else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
@@ -79,6 +104,10 @@ def make_app(
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
 
-    for router in (cancels_router(outcomes, health), switches_router(switches)):
+    routers = [cancels_router(outcomes, health), switches_router(switches)]
+    if live is not None and events is not None:
+        routers += [live_router(live), part_router(live), events_router(events)]
+        app.include_router(page_router())
+    for router in routers:
         app.include_router(router, dependencies=[Depends(authorised)])
     return app

@@ -15,7 +15,11 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from sidecar.health import State
 from sidecar.pending import LIMIT_DEFAULT
+
+_STATES = list(State)
+"""The worst first."""
 
 
 class Answer(NamedTuple):
@@ -44,17 +48,30 @@ SILENT = "does not answer: it hangs, starts, or has ended and is started anew"
 def merge_healthz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
     """Alive is a sidecar whose workers are all alive."""
     faults = [f"worker {answer.worker} {_fault(answer)}" for answer in answers if answer.status != 200]
-    return PlainTextResponse("\n".join(faults or ["ok"]) + "\n", 503 if faults else 200)
+    if faults:
+        return PlainTextResponse("\n".join(faults) + "\n", 503)
+    told = {answer.worker: answer.body.decode(errors="replace").splitlines()[1:] for answer in answers}
+    states = [f"worker {worker} {line}" for worker, lines in told.items() for line in lines]
+    return PlainTextResponse("\n".join(["ok", *states]) + "\n")
 
 
 def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
-    """Ready is a sidecar whose workers are all ready. What else they tell is taken as true where one says so."""
+    """Ready is a sidecar whose workers are all ready; its state is the worst of theirs. A switch that one tells as off
+    is told as off."""
     reasons: list[str] = []
+    warnings: list[str] = []
     others: dict[str, Any] = {}
+    states: list[dict[str, Any]] = []
     for answer in answers:
         told = answer.json() if answer.status in (200, 503) else {"reasons": [_fault(answer)]}
         reasons += [f"worker {answer.worker}: {reason}" for reason in told.pop("reasons")]
+        warnings += [f"worker {answer.worker}: {warning}" for warning in told.pop("warnings", [])]
+        state = {name: told.pop(name, None) for name in ("state", "words", "action", "progress")}
+        if state["state"] is None:
+            state |= {"state": str(State.STARTING), "words": SILENT}
+        states.append({**state, "words": f"worker {answer.worker}: {state['words']}"})
         others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
+    others |= {**min(states, key=lambda state: _STATES.index(State(state["state"]))), "warnings": warnings}
     return JSONResponse({**others, "ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
 

@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import httpx
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 
-from sidecar.web.app import ANSWER_TIMEOUT_S
+from sidecar.web.app import ANSWER_TIMEOUT_S, wants_token
+from sidecar.web.events import Events, events_router
+from sidecar.web.live import Live, live_router
+from sidecar.web.page import page_router
 from sidecar.workers.merge import (
     Answer,
     Merge,
@@ -50,13 +53,22 @@ class Place(Protocol):
     address: str | None
 
 
-def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switched: dict[str, Any]) -> FastAPI:
+def make_relay(
+    workers: Sequence[Place],
+    own_metrics: CollectorRegistry,
+    switched: dict[str, Any],
+    live: Live | None = None,
+    events: Events | None = None,
+    token: str | None = None,
+) -> FastAPI:
     """The ASGI application.
 
     Args:
         workers: their addresses change as they are started anew.
         own_metrics: what is told beside the workers' metrics.
         switched: takes the switches that have been changed.
+        live, events: what the page shows; without them there is none.
+        token: bearer token for what is not handed on to a worker, who would ask for it.
     """
     relay = _Relay(workers)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)  # a worker's document describes them all
@@ -67,6 +79,10 @@ def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switche
     app.get("/api/v1/cancels/{partition}/{offset}")(relay.all_of_them(merge_cancel, STORE_TIMEOUT_S))
     app.get("/api/v1/switches")(relay.all_of_them(merge_switches({}), STORE_TIMEOUT_S))
     app.put("/api/v1/switches")(relay.all_of_them(merge_switches(switched), STORE_TIMEOUT_S))
+    if live is not None and events is not None:
+        app.include_router(page_router())
+        for router in (live_router(live), events_router(events)):
+            app.include_router(router, dependencies=[Depends(wants_token(token))])
     app.api_route("/{path:path}", methods=_METHODS)(relay.one_of_them)
     return app
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import closing
 from typing import Any
 
 import structlog
@@ -13,7 +14,9 @@ from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
+from sidecar.web.events import Events
 from sidecar.web.server import WebServer, listen
+from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
 
@@ -68,8 +71,12 @@ class Supervisor:
         # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
-            relay = make_relay(self._workers, self._registry, self._switched)
-            with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
+            live = SeveralProcesses(settings, self._workers, self._clock)
+            events = Events(live.status)
+            token = settings.http_token.get_secret_value() if settings.http_token else None
+            relay = make_relay(self._workers, self._registry, self._switched, live, events, token)
+            listener = listen(settings.http_host, settings.http_port)
+            with WebServer(relay, listener) as server, closing(events):
                 log.info(
                     "starting",
                     version=installed_version(),

@@ -1,0 +1,148 @@
+"""What the page reads: ``/api/v1/status``, ``/api/v1/history`` and ``/api/v1/wheel``."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from sidecar.backlog import Backlog
+from sidecar.clock import Clock
+from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
+from sidecar.history import History
+from sidecar.settings import Settings
+from sidecar.status import Part, Reporter, present, present_history
+
+ANSWER_TIMEOUT_S = 5.0
+_JSON = "application/json"
+
+AskWheel = Callable[[Window], Awaitable[tuple[TimeCounts, list[int]]]]
+"""Asks the loop what waits when; tells the wheel partitions that it has, too."""
+
+
+class Live(Protocol):
+    """What a sidecar shows of itself, be it one process or several."""
+
+    async def status(self) -> dict[str, Any]:
+        """See `status.present`."""
+
+    async def history(self) -> dict[str, Any]:
+        """See `status.present_history`."""
+
+    async def wheel(self, window: Window) -> dict[str, Any]:
+        """What waits on the wheel, by when it is acted on.
+
+        Raises:
+            HTTPException: 503, the loop does not answer.
+        """
+
+
+class OneProcess:
+    """A sidecar, or a worker: what it shows, and its part of what the supervisor shows."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        reporter: Reporter,
+        history: History,
+        backlog: Backlog,
+        ask_wheel: AskWheel,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._reporter = reporter
+        self._history = history
+        self._backlog = backlog
+        self._ask_wheel = ask_wheel
+        self._one_at_a_time = asyncio.Lock()
+        self._topics = topics_by_queue(settings)
+
+    async def part(self) -> Part:
+        """What this process has to tell."""
+        known = await self._backlog.known()
+        backlog = None if known is None else [(place.topic, place.partition, place.lag) for place in known]
+        return self._reporter.part(
+            backlog, self._settings.topic_names.wheel, self._settings.disk_quota_bytes, self._clock.now_ms()
+        )
+
+    async def status(self) -> dict[str, Any]:
+        return present([await self.part()], self._settings.levels, self._topics)
+
+    async def history(self) -> dict[str, Any]:
+        return present_history([self._history.points])
+
+    async def history_part(self) -> list[Any]:
+        """The points, as they are."""
+        return list(self._history.points)
+
+    async def wheel(self, window: Window) -> dict[str, Any]:
+        # One after the other: however many ask, the loop counts one of them between two of its turns.
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S), self._one_at_a_time:
+                counts, partitions = await self._ask_wheel(window)
+        except TimeoutError:
+            raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
+        return wheel_answer(window, counts, partitions)
+
+
+def topics_by_queue(settings: Settings) -> dict[str, str]:
+    """The schedule topics, in the order in which they are shown."""
+    names = settings.topic_names
+    levels = {str(level): names.level(level) for level in settings.levels}
+    return {**levels, "wheel": names.wheel, "sendback": names.send_back}
+
+
+def wheel_answer(window: Window, counts: TimeCounts, partitions: list[int]) -> dict[str, Any]:
+    """As HTTP tells it."""
+    return {
+        "from_ms": window.from_ms,
+        "to_ms": window.until_ms,
+        "bucket_ms": window.bucket_ms,
+        **counts._asdict(),
+        "partitions": partitions,
+    }
+
+
+def live_router(live: Live) -> APIRouter:
+    """For whoever shows a sidecar."""
+    router = APIRouter()
+
+    @router.get("/api/v1/status", summary="How the sidecar is, what waits where, and how late deliveries are")
+    async def status() -> Response:
+        return Response(msgspec.json.encode(await live.status()), media_type=_JSON)
+
+    @router.get("/api/v1/history", summary="Rates and lateness of the last hour, in points of five seconds")
+    async def history() -> Response:
+        return Response(msgspec.json.encode(await live.history()), media_type=_JSON)
+
+    @router.get("/api/v1/wheel", summary="How many messages on the wheel are acted on when")
+    async def wheel(
+        from_ms: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="Epoch ms.")],
+        until_ms: Annotated[int, Query(alias="to", ge=0, lt=2**53, description="Epoch ms, excluded.")],
+        bucket_ms: Annotated[int, Query(alias="bucket", ge=1, lt=2**40, description="How long a stretch is, in ms.")],
+    ) -> Response:
+        window = Window(from_ms, until_ms, bucket_ms)
+        if not 0 < window.buckets <= BUCKETS_MAX:
+            raise HTTPException(
+                422, f"'from', 'to' and 'bucket' make {max(0, window.buckets)} stretches; ask for 1 to {BUCKETS_MAX}"
+            )
+        return Response(msgspec.json.encode(await live.wheel(window)), media_type=_JSON)
+
+    return router
+
+
+def part_router(live: OneProcess) -> APIRouter:
+    """For the supervisor of workers, which makes one answer of theirs."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/api/v1/status/part")
+    async def part() -> Response:
+        return Response(msgspec.json.encode(await live.part()), media_type=_JSON)
+
+    @router.get("/api/v1/history/part")
+    async def history_part() -> Response:
+        return Response(msgspec.json.encode(await live.history_part()), media_type=_JSON)
+
+    return router
