@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client import Gauge
 
 from connectors.contract import DelayLevels
+from connectors.durations import format_duration
 from sidecar.dispatch.wheel_figures import WheelFigures, added
 from sidecar.health import Health, State
 from sidecar.history import POINT_MS, Buckets, History, Lateness, Point, totals
@@ -144,7 +145,7 @@ def present(parts: Sequence[Part], levels: DelayLevels, topics: Mapping[str, str
     wheel = added(figures)
     minute = [buckets for part in parts for buckets in part.minute.values()]
     rates = {name: _added(part.rates.get(name, {}) for part in parts) for name in ("ingested", "delivered", "rejected")}
-    rejections = [part.verdict.progress for part in parts if part.verdict.progress is not None]
+    progress = [part.verdict.progress for part in parts if part.verdict.progress is not None]
     backlog = next((part.backlog for part in parts if part.backlog is not None), None)
     places = _places(parts, backlog)
     return {
@@ -153,9 +154,11 @@ def present(parts: Sequence[Part], levels: DelayLevels, topics: Mapping[str, str
         "at_ms": max(part.at_ms for part in parts),
         "state": worst.verdict.state,
         "state_for_ms": worst.verdict.for_ms,
-        "words": _prefixed(worst, worst.verdict.words),
+        "words": _prefixed(worst, worst.verdict.words)
+        if worst.verdict.state is not State.HEALTHY
+        else worst.verdict.words,
         "action": worst.verdict.action,
-        "progress": min(rejections, default=None),
+        "progress": min(progress, default=None),
         "ready": not reasons,
         "reasons": reasons,
         "warnings": _told(parts, lambda part: part.warnings),
@@ -276,7 +279,7 @@ def _queues(
             {
                 "queue": queue,
                 "topic": topic,
-                "delay_ms": levels.delay_ms(int(queue)) if queue.isdigit() else None,
+                "delay": format_duration(levels.delay_ms(int(queue))) if queue.isdigit() else None,
                 "partitions": len(mine),
                 "waiting": sum(place["waiting"] for place in mine),
                 "unread": sum(unread) if unread else None,

@@ -71,6 +71,8 @@ def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
             state |= {"state": str(State.STARTING), "words": SILENT}
         states.append({**state, "words": f"worker {answer.worker}: {state['words']}"})
         others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
+    if all(state["state"] == State.HEALTHY for state in states):
+        states = [{**state, "words": state["words"].partition(": ")[2]} for state in states]
     others |= {**min(states, key=lambda state: _STATES.index(State(state["state"]))), "warnings": warnings}
     return JSONResponse({**others, "ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 

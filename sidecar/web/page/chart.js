@@ -41,7 +41,11 @@ const draw = () => {
   const box = byId("hour");
   const width = Math.max(280, box.clientWidth);
   const end = points.at(-1)?.at_ms ?? Date.now();
-  const x = (ms) => LEFT + (1 - (end - ms) / HOUR_MS) * (width - LEFT - 2);
+  // A sidecar that has just started has no hour to show.
+  const age = end - (points[0]?.at_ms ?? end);
+  const spanMs = [600_000, 1_800_000].find((span) => age <= span) ?? HOUR_MS;
+  const minutesShown = spanMs / 60_000;
+  const x = (ms) => LEFT + (1 - (end - ms) / spanMs) * (width - LEFT - 2);
   const lates = points.map((point) => point.p99_ms).filter((late) => late !== null);
   const highest = Math.max(100, ...lates);
   const top = DECADES.find((decade) => decade >= highest) ?? DECADES.at(-1);
@@ -50,7 +54,7 @@ const draw = () => {
   const parts = [];
   const outs = points.map((point) => (point.delivered * 1000) / everyMs);
   const most = Math.max(1, ...outs);
-  const wide = Math.max(1, (width - LEFT) / (HOUR_MS / everyMs));
+  const wide = Math.max(1, (width - LEFT) / (spanMs / everyMs));
   for (const [number, point] of points.entries()) {
     if (!outs[number]) continue;
     const high = Math.max(1, (outs[number] / most) * (HEIGHT - BOTTOM) * 0.5);
@@ -60,9 +64,9 @@ const draw = () => {
     parts.push(shape("line", { class: "rule", x1: LEFT, x2: width, y1: y(decade), y2: y(decade) }));
     parts.push(shape("text", { x: LEFT - 8, y: y(decade) + 4, "text-anchor": "end" }, lasting(decade)));
   }
-  const step = width < 500 ? 20 : 10;
-  for (let minutes = 0; minutes <= 60; minutes += step) {
-    const anchor = minutes === 0 ? "end" : minutes === 60 ? "start" : "middle";
+  const step = minutesShown / (width < 500 ? 2 : 5);
+  for (let minutes = 0; minutes <= minutesShown; minutes += step) {
+    const anchor = minutes === 0 ? "end" : minutes === minutesShown ? "start" : "middle";
     const label = minutes === 0 ? "now" : `−${minutes} min`;
     parts.push(shape("text", { x: x(end - minutes * 60_000), y: HEIGHT - 3, "text-anchor": anchor }, label));
   }
@@ -71,7 +75,7 @@ const draw = () => {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-labelledby": "hour-words" });
   svg.append(...parts);
   svg.addEventListener("pointermove", (event) => {
-    const at = end - (1 - (event.offsetX - LEFT) / (width - LEFT - 2)) * HOUR_MS;
+    const at = end - (1 - (event.offsetX - LEFT) / (width - LEFT - 2)) * spanMs;
     tell(points.findLast((point) => point.at_ms - everyMs <= at && at < point.at_ms));
   });
   svg.addEventListener("pointerleave", () => tell());

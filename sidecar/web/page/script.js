@@ -71,7 +71,7 @@ const showHealth = (told) => {
   if (list.textContent !== notes.join("")) list.replaceChildren(...notes.map((note) => make("li", note)));
   const late = told.lateness.minute;
   const behindMs = told.behind_seconds * 1000;
-  setText(byId("behind"), behindMs ? lasting(behindMs) : "0 s");
+  setText(byId("behind"), behindMs > 1000 ? lasting(behindMs) : "0 s"); // below that it is what is just being sent
   byId("behind").classList.toggle("alarm", behindMs > 1000);
   setText(byId("late-p50"), lasting(late.p50_ms));
   setText(byId("late-p99"), lasting(late.p99_ms));
@@ -84,7 +84,7 @@ const showHealth = (told) => {
 const queueName = (row) => {
   if (row.queue === "wheel") return "Wheel";
   if (row.queue === "sendback") return "Send-back";
-  return `Level ${row.queue}, ${lasting(row.delay_ms)}`;
+  return `Level ${row.queue}, ${row.delay}`;
 };
 
 const number = (cell, value, text) => {
@@ -106,14 +106,29 @@ const fill = (body, rows, kinds) => {
   }
 };
 
+const tenths = (perSecond) => (perSecond < 1000 ? perSecond.toFixed(1) : count(perSecond));
+
+// Queues that have had something to do since the page was opened; the others are shown when asked for.
+const busy = new Set();
+let showsAll = false;
+
 const showQueues = (told) => {
-  const rows = told.queues.map((row) => [
+  for (const row of told.queues) {
+    if (row.waiting || row.ingested_per_s || row.delivered_per_s || row.p99_ms !== null) busy.add(row.queue);
+  }
+  const idle = told.queues.filter((row) => !busy.has(row.queue)).length;
+  const all = byId("queues-all");
+  all.hidden = idle === 0;
+  setText(all, showsAll ? "Hide the idle ones" : `Show ${count(idle)} idle ones`);
+  const shown = told.queues.filter((row) => showsAll || busy.has(row.queue));
+  byId("queues").hidden = shown.length === 0;
+  const rows = shown.map((row) => [
     [1, queueName(row)],
     [row.waiting, count(row.waiting)],
     [row.unread, row.unread === null ? "–" : count(row.unread)],
     [row.next_due_ms, row.next_due_ms === null ? "–" : fromNow(row.next_due_ms, told.at_ms)],
-    [row.ingested_per_s, rate(row.ingested_per_s).replace("/s", "")],
-    [row.delivered_per_s, rate(row.delivered_per_s).replace("/s", "")],
+    [row.ingested_per_s, tenths(row.ingested_per_s)],
+    [row.delivered_per_s, tenths(row.delivered_per_s)],
     [row.p99_ms, lasting(row.p99_ms)],
   ]);
   fill(document.querySelector("#queues tbody"), rows, ["", ".n", ".n.wide", ".n", ".n", ".n", ".n.wide"]);
@@ -218,6 +233,10 @@ const loadHistory = async () => {
 setText(byId("zone"), zone);
 startLists();
 startWheel(listSpan);
+byId("queues-all").addEventListener("click", () => {
+  showsAll = !showsAll;
+  showQueues(status);
+});
 byId("dequeue").addEventListener("click", () => flip("dequeue", "delivery"));
 byId("enqueue").addEventListener("click", () => flip("enqueue", "intake"));
 const connect = follow(show, lost);

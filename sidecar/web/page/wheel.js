@@ -2,7 +2,7 @@
 // window is narrow, so that a cell is never narrower than a finger.
 
 import { ask } from "./api.js";
-import { button, byId, count, date, few, make, setText, timeOfDay } from "./words.js";
+import { button, byId, count, date, few, make, setText, timeOfDay, weekday } from "./words.js";
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -56,9 +56,9 @@ const inWords = (number) => {
 
 const groupLabel = (group) => {
   const at = cellTime(group * shape().inGroup);
-  if (zoom === "week") return date(at);
+  if (zoom === "week") return narrow.matches ? weekday(at) : date(at);
   if (zoom === "day") return two(new Date(at).getHours());
-  return zoom === "hour" ? `:${two(group * 10)}` : `:${two(group * 10)}`;
+  return `:${two(group * 10)}`;
 };
 
 const memberLabel = (member) => {
@@ -67,7 +67,8 @@ const memberLabel = (member) => {
   return `+${member}`;
 };
 
-const heat = (number, most) => (number ? Math.min(6, 1 + Math.floor((5.999 * Math.log(number)) / Math.log(Math.max(most, 10)))) : 0);
+/** 0 to 6, by the square root: small numbers can be told apart, too. */
+const heat = (number, most) => (number ? 1 + Math.floor(5.999 * Math.sqrt(number / Math.max(most, 4))) : 0);
 
 let cells = [];
 

@@ -22,13 +22,14 @@ export const rate = (perSecond) => {
 export const lasting = (ms) => {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${ms < 10 ? +ms.toFixed(1) : Math.round(ms)} ms`;
-  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 10_000) return `${+(ms / 1000).toFixed(1)} s`;
   if (ms < 120_000) return `${Math.round(ms / 1000)} s`;
   if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
   return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
 };
 
 export const timeOfDay = (ms) => clock.format(ms);
+export const weekday = (ms) => new Date(ms).toLocaleDateString(LANGUAGE, { weekday: "short" });
 export const date = (ms) => day.format(ms);
 
 /** With the day where it is another, to the millisecond. */
@@ -37,8 +38,11 @@ export const moment = (ms) => {
   return `${today ? "" : `${date(ms)}, `}${timeOfDay(ms)}.${String(Math.floor(ms) % 1000).padStart(3, "0")}`;
 };
 
-/** "in 4 s", "3 min ago". */
-export const fromNow = (ms, now) => (ms >= now ? `in ${lasting(ms - now)}` : `${lasting(now - ms)} ago`);
+/** "in 4 s", "now", "3 min ago". */
+export const fromNow = (ms, now) => {
+  if (Math.abs(ms - now) < 1000) return "now";
+  return ms > now ? `in ${lasting(ms - now)}` : `${lasting(now - ms)} ago`;
+};
 
 export const bytes = (number) => {
   for (const unit of ["B", "kB", "MB", "GB"]) {
