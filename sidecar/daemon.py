@@ -4,11 +4,13 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import structlog
+from starlette.types import ASGIApp
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from sidecar.cancel_outcomes import CancelOutcomes
@@ -17,6 +19,7 @@ from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
 from sidecar.loop import Loop
@@ -27,7 +30,8 @@ from sidecar.switches import Switches
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
-from sidecar.web.server import WebServer, listen
+from sidecar.web.guard import Guard
+from sidecar.web.server import WebServer, address_of, listen
 
 SHORT_SESSION_MS = 10_000
 """A session lost sooner than this is a failed attempt, and the next one waits longer."""
@@ -76,8 +80,7 @@ class Daemon:
             app = make_app(
                 self._health, self._metrics, installed_version(), self._switches, self._outcomes, self._ask, token
             )
-            listener = self._listener or listen(settings.http_host, settings.http_port)
-            with WebServer(app, listener) as server:
+            with self._serve(Guard(app, token)) as address:
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -85,7 +88,7 @@ class Daemon:
                     bootstrap_servers=settings.bootstrap_servers,
                     group_id=settings.group_id,
                     identity=settings.identity,
-                    http_address=server.address,
+                    http_address=address,
                 )
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
@@ -93,6 +96,18 @@ class Daemon:
                 # 4. Sessions, one after another, until told to stop.
                 self._run_sessions()
         log.info("stopped")
+
+    @contextmanager
+    def _serve(self, app: ASGIApp) -> Iterator[str]:
+        """Answer the process that the world asks: our supervisor, or one of our own; its address."""
+        settings = self._settings
+        if self._listener is not None:
+            with WebServer(app, self._listener) as server:
+                yield server.address
+            return
+        public = listen(settings.http_host, settings.http_port)
+        with WebServer(app, listen("127.0.0.1", 0)) as server, FrontProcess(settings, public, server.address):
+            yield address_of(public)
 
     def _run_sessions(self) -> None:
         """Make clients and loop; when they are lost, make new ones and read the committed progress again."""

@@ -16,6 +16,7 @@ from sidecar.metrics import Metrics
 from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
+from sidecar.web.problems import add_problems
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
@@ -40,6 +41,7 @@ def make_app(
         token: bearer token that the API wants; health and metrics never do.
     """
     app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    add_problems(app)
 
     def authorised(request: Request) -> None:
         if token is None:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from sidecar.pending import LIMIT_DEFAULT
+from sidecar.web.problems import Kind, ProblemError
 
 
 class Answer(NamedTuple):
@@ -134,16 +135,17 @@ class _Merged(Collector):
 
 
 def _is_not_assigned(answer: Answer) -> bool:
-    detail = answer.json()["detail"] if answer.status == 404 else None
-    return isinstance(detail, dict) and detail["reason"] == "not_assigned"
+    return answer.status == 404 and answer.json().get("reason") == "not_assigned"
 
 
 def _of_none(others: Sequence[Answer]) -> Response:
-    details = [answer.json()["detail"] for answer in others]
-    partitions = sorted({partition for detail in details for partition in detail["partitions"]})
+    told = [answer.json() for answer in others]
+    partitions = sorted({partition for one in told for partition in one["partitions"]})
     has = f"they have the wheel partitions {', '.join(map(str, partitions))}" if partitions else "they have none yet"
     message = f"no worker of this sidecar reads that partition; {has}"
-    return JSONResponse({"detail": {**details[0], "partitions": partitions, "message": message}}, 404)
+    return ProblemError(
+        Kind.NO_OUTCOME, message, reason=told[0]["reason"], topic=told[0]["topic"], partitions=partitions
+    ).response()
 
 
 def _fault(answer: Answer) -> str:
@@ -161,4 +163,4 @@ def _refusal(answers: Sequence[Answer]) -> Response | None:
 
 
 def _refuse(detail: str) -> Response:
-    return JSONResponse({"detail": detail}, 503)
+    return ProblemError(Kind.UNAVAILABLE, detail).response()

@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.front.app import make_front
+from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
@@ -69,7 +71,10 @@ class Supervisor:
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             relay = make_relay(self._workers, self._registry, self._switched)
-            with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
+            kafka = FrontKafka(settings)
+            kafka.settle_earlier_life()
+            front = make_front(settings, relay, kafka)
+            with WebServer(front, listen(settings.http_host, settings.http_port)) as server:
                 log.info(
                     "starting",
                     version=installed_version(),

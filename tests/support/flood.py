@@ -46,9 +46,7 @@ class Flood:
 
     async def run(self) -> Counts:
         """Until standard input ends."""
-        clients = [
-            asyncio.create_task(self._client(kind)) for kind, count in CLIENTS.items() for _ in range(count)
-        ]
+        clients = [asyncio.create_task(self._client(kind)) for kind, count in CLIENTS.items() for _ in range(count)]
         await asyncio.to_thread(sys.stdin.buffer.read)
         for client in clients:
             client.cancel()
