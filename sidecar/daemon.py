@@ -175,7 +175,8 @@ class Daemon:
 
         answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
         messages = [message._asdict() for message in answer.messages]
-        return {"total": answer.total, "messages": messages, "partitions": partitions}
+        following = None if answer.next is None else str(answer.next)
+        return {"total": answer.total, "messages": messages, "partitions": partitions, "next": following}
 
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""

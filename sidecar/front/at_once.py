@@ -26,6 +26,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.clients import Clients
+from connectors.clock import Clock, Deadline
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.errors import NotAnsweredError
 from connectors.kafka_errors import REFUSALS
@@ -41,7 +42,11 @@ ANSWER_WITHIN_S = 5.0
 REQUESTS_MAX = 64
 """In one transaction."""
 
+ATTEMPTS = 3
+"""After a refusal the client's next transaction fails, too: its sequence has a gap, which that abort mends."""
+
 _CALL_S = 1.0
+_SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
 
 log = structlog.get_logger("timewheel.web")
 
@@ -140,10 +145,12 @@ class AtOnce:
         self,
         make_scheduler: Callable[[], TransactionalScheduler],
         make_ledger: Callable[[], KeyLedger],
+        clock: Clock,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._make_scheduler = make_scheduler
         self._make_ledger = make_ledger
+        self._clock = clock
         self._now_ms = now_ms
         self._scheduler: TransactionalScheduler | None = None
         self._ledger: KeyLedger | None = None
@@ -191,7 +198,7 @@ class AtOnce:
         if self._scheduler is None:
             try:
                 scheduler = self._make_scheduler()
-                _until_answered(scheduler.client.init_transactions)
+                self._until_answered(scheduler.client.init_transactions)
             except KafkaException as error:
                 raise NothingDoneError(_words(error)) from error
             self._scheduler = scheduler
@@ -224,59 +231,44 @@ class AtOnce:
 
     # --- a transaction ------------------------------------------------------------------------------------------------
 
-    def _write(self, scheduler: TransactionalScheduler, works: Sequence[Work]) -> None:
+    def _write(self, scheduler: TransactionalScheduler, works: Sequence[Work], attempts: int = ATTEMPTS) -> None:
         """One transaction; one for each of them where a record is refused."""
+        begun: list[tuple[int, PendingReceipt]] = []
+        """With the number of each in its request."""
         try:
             scheduler.client.begin_transaction()
-            done = [(work, self._places(scheduler, work.records)) for work in works]
-            self._await(scheduler, [pending for _, pendings in done for pending in pendings])
-            answers = [(work, [_place(pending) for pending in pendings]) for work, pendings in done]
-            entries = [
-                Entry(work.key.name, work.key.fingerprint, places, self._now_ms())
-                for work, places in answers
-                if work.key
-            ]
-            last_offset = self._note(scheduler, entries)
-        except RefusedRecordError as error:
-            self._abort(scheduler)
-            if len(works) == 1:
-                works[0].fail(error)
-                return
             for work in works:
-                self._write(scheduler, [work])
-            return
-        except KafkaException as error:
+                for number, begin in enumerate(work.records):
+                    begun.append((number, _begin(scheduler, number, begin)))
+            self._await(scheduler, [pending for _, pending in begun])
+            places = iter([_place(pending) for _, pending in begun])
+            answers = [(work, [next(places) for _ in work.records]) for work in works]
+            entries = [Entry(*work.key, told, self._now_ms()) for work, told in answers if work.key]
+            last_offset = self._note(scheduler, entries)
+        except (RefusedRecordError, KafkaException) as error:
             self._abort(scheduler)
-            raise NothingDoneError(_words(error)) from error
+            # Once a record is refused, the client takes no more; which one it was stands in its report.
+            refused = error if isinstance(error, RefusedRecordError) else _refused(begun)
+            if refused is None:
+                code = error.args[0].code()
+                if attempts == 1 or code in _SILENCE:
+                    raise NothingDoneError(error.args[0].str()) from error
+                self._write(scheduler, works, attempts - 1)
+            elif len(works) == 1:
+                works[0].fail(refused)
+            else:
+                for work in works:
+                    self._write(scheduler, [work])
+            return
         self._commit(scheduler)
         if entries and self._ledger is not None:
             self._ledger.committed(entries, last_offset)
-        for work, places in answers:
-            work.done.set_result(Done(places, is_replay=False))
-
-    @staticmethod
-    def _places(scheduler: TransactionalScheduler, records: Sequence[Begin]) -> list[PendingReceipt]:
-        pendings = []
-        for number, begin in enumerate(records):
-            try:
-                pendings.append(begin(scheduler))
-            except ScheduleError as error:
-                raise RefusedRecordError(number, str(error)) from error
-            except KafkaException as exception:
-                error_: KafkaError = exception.args[0]
-                if error_.code() in REFUSALS:
-                    raise RefusedRecordError(number, error_.str(), error_) from exception
-                raise
-            scheduler.poll()
-        return pendings
+        for work, told in answers:
+            work.done.set_result(Done(told, is_replay=False))
 
     @staticmethod
     def _await(scheduler: TransactionalScheduler, pendings: Sequence[PendingReceipt]) -> None:
         scheduler.flush(ANSWER_WITHIN_S)
-        for number, pending in enumerate(pendings):
-            error = pending.error
-            if error is not None and error.code() in REFUSALS:
-                raise RefusedRecordError(number, error.str(), error)
         for pending in pendings:
             if pending.error is not None:
                 raise KafkaException(pending.error)
@@ -305,14 +297,15 @@ class AtOnce:
     def _abort(self, scheduler: TransactionalScheduler) -> None:
         """Nothing of it is to be seen; where even that is not answered, it never will be, and the clients are lost."""
         try:
-            _until_answered(scheduler.client.abort_transaction)
+            self._until_answered(scheduler.client.abort_transaction)
+            scheduler.poll()  # the reports are complete only now
         except KafkaException:
             self._forget()
             raise NothingDoneError("Kafka does not answer") from None
 
     def _commit(self, scheduler: TransactionalScheduler) -> None:
         try:
-            _until_answered(scheduler.client.commit_transaction)
+            self._until_answered(scheduler.client.commit_transaction)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
             if error.txn_requires_abort():
@@ -320,19 +313,40 @@ class AtOnce:
                 raise NothingDoneError(error.str()) from exception
             raise NotKnownError(error.str()) from exception
 
+    def _until_answered(self, call: Callable[[float], object]) -> None:
+        """Repeat a call until Kafka has answered, for a bounded time. Raises KafkaException."""
+        deadline = Deadline(self._clock, ANSWER_WITHIN_S)
+        while True:
+            try:
+                call(_CALL_S)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.fatal() or error.txn_requires_abort() or not error.retriable() or not deadline.left_s:
+                    raise
+            else:
+                return
 
-def _until_answered(call: Callable[[float], object]) -> None:
-    """Repeat a call until Kafka has answered, for a bounded time. Raises KafkaException."""
-    deadline_s = time.monotonic() + ANSWER_WITHIN_S
-    while True:
-        try:
-            call(_CALL_S)
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.fatal() or error.txn_requires_abort() or not error.retriable() or time.monotonic() > deadline_s:
-                raise
-        else:
-            return
+
+def _begin(scheduler: TransactionalScheduler, number: int, begin: Begin) -> PendingReceipt:
+    try:
+        pending = begin(scheduler)
+    except ScheduleError as error:
+        raise RefusedRecordError(number, str(error)) from error
+    except KafkaException as exception:
+        error_: KafkaError = exception.args[0]
+        if error_.code() in REFUSALS:
+            raise RefusedRecordError(number, error_.str(), error_) from exception
+        raise
+    scheduler.poll()
+    return pending
+
+
+def _refused(begun: Sequence[tuple[int, PendingReceipt]]) -> RefusedRecordError | None:
+    """The first that Kafka has refused."""
+    for number, pending in begun:
+        if pending.error is not None and pending.error.code() in REFUSALS:
+            return RefusedRecordError(number, pending.error.str(), pending.error)
+    return None
 
 
 def _place(pending: PendingReceipt) -> Place:

@@ -57,7 +57,7 @@ class FrontKafka:
         self._making = asyncio.Lock()
         self._dead_letters: DeadLetters | None = None
         self._dead_letters_lock = threading.Lock()
-        self._at_once = AtOnce(self._make_scheduler, self._make_ledger)
+        self._at_once = AtOnce(self._make_scheduler, self._make_ledger, self._clients.clock)
 
     async def producer(self) -> AsyncScheduledProducer:
         """For records one by one."""

@@ -9,20 +9,44 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
 
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
 from sidecar.metrics import Metrics
-from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
+from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
-from sidecar.web.problems import add_problems
+from sidecar.web.problems import Kind, add_problems, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
 ANSWER_TIMEOUT_S = 5.0
+
+_TIME_MAX_MS = 10**15
+"""Beyond any time that a message can wait for."""
+
+
+class PendingEntry(BaseModel):
+    """A message that waits."""
+
+    id: str
+    topic: str
+    deliver_ms: int = Field(description="When it is due, ms since the epoch.")
+    partition: int = Field(description="Of its scheduled record, as the offset.")
+    offset: int
+    act_ms: int = Field(description="When it leaves the wheel: at deliver_ms, or earlier, to come back (a roll).")
+
+
+class PendingPage(BaseModel):
+    """The first messages of those that are asked for."""
+
+    total: int = Field(description="How many there are, from this page on.")
+    messages: list[PendingEntry]
+    partitions: list[int] = Field(description="The wheel partitions that this sidecar knows about.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last.")
 
 
 def make_app(
@@ -66,18 +90,35 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/api/v1/pending", dependencies=[Depends(authorised)], summary="Messages that wait on the wheel")
+    @app.get(
+        "/api/v1/pending",
+        dependencies=[Depends(authorised)],
+        summary="Messages that wait on the wheel, the soonest first",
+        response_model=PendingPage,
+        responses=described(Kind.INVALID, Kind.UNAVAILABLE),
+    )
     async def pending(
-        id: Annotated[str | None, Query(description="Only the message with this UNIQ_KEY.")] = None,  # noqa: A002
-        topic: Annotated[str | None, Query(description="Only messages for this topic.")] = None,
-        from_ms: Annotated[int, Query(alias="from", ge=0, description="Due at this time or later, epoch ms.")] = 0,
-        until_ms: Annotated[int, Query(alias="to", ge=0, description="Due before this time, epoch ms.")] = 2**62,
+        id: Annotated[  # noqa: A002
+            str | None, Query(max_length=4_096, description="Only the message with this UNIQ_KEY.")
+        ] = None,
+        topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
+        from_ms: Annotated[
+            int, Query(alias="from", ge=0, le=_TIME_MAX_MS, description="Due at this time or later, epoch ms.")
+        ] = 0,
+        until_ms: Annotated[
+            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due before this time, epoch ms.")
+        ] = _TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
+        after: Annotated[
+            str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before.", max_length=60)
+        ] = None,
     ) -> dict[str, Any]:
         if ask is None:
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
         try:
-            return await asyncio.wait_for(ask(PendingQuery(id, topic, from_ms, until_ms, limit)), ANSWER_TIMEOUT_S)
+            cursor = None if after is None else Cursor.parse(after)
+            query = PendingQuery(id, topic, from_ms, until_ms, limit, cursor)
+            return await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
 

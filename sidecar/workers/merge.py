@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from sidecar.pending import LIMIT_DEFAULT
+from sidecar.pending import LIMIT_DEFAULT, Cursor
 from sidecar.web.problems import Kind, ProblemError
 
 
@@ -68,10 +68,15 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
     if len(set(partitions)) < len(partitions):
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
-    messages.sort(key=lambda message: (message["deliver_ms"], message["partition"], message["offset"]))
-    limit = int(query.get("limit", LIMIT_DEFAULT))
+    messages.sort(key=lambda message: _cursor(message))
+    messages = messages[: int(query.get("limit", LIMIT_DEFAULT))]
     total = sum(one["total"] for one in told)
-    return JSONResponse({"total": total, "messages": messages[:limit], "partitions": partitions})
+    following = str(_cursor(messages[-1])) if messages and total > len(messages) else None
+    return JSONResponse({"total": total, "messages": messages, "partitions": partitions, "next": following})
+
+
+def _cursor(message: Mapping[str, Any]) -> Cursor:
+    return Cursor(message["act_ms"], message["partition"], message["offset"])
 
 
 def merge_cancel(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
