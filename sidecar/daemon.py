@@ -4,15 +4,17 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import structlog
 from confluent_kafka.admin import AdminClient
+from starlette.types import ASGIApp
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
+from connectors.receipt import Receipt
 from sidecar.backlog import Backlog
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import admin_client, connect
@@ -21,13 +23,14 @@ from sidecar.data_dir import DataDir
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
 from sidecar.history import History
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.observer import Observer
-from sidecar.pending import PendingAnswer, PendingQuery, Questions
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.settings import Settings
 from sidecar.status import Reporter
 from sidecar.switches import Switches
@@ -35,9 +38,9 @@ from sidecar.told import Told
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
-from sidecar.web.events import Events
+from sidecar.web.guard import Guard
 from sidecar.web.live import OneProcess
-from sidecar.web.server import WebServer, listen
+from sidecar.web.server import WebServer, address_of, listen
 
 SHORT_SESSION_MS = 10_000
 """A session lost sooner than this is a failed attempt, and the next one waits longer."""
@@ -85,7 +88,6 @@ class Daemon:
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             token = settings.http_token.get_secret_value() if settings.http_token else None
             live, observer = self._live()
-            events = Events(live.status)
             app = make_app(
                 self._health,
                 self._metrics,
@@ -95,10 +97,8 @@ class Daemon:
                 self._ask,
                 token,
                 live,
-                events,
             )
-            listener = self._listener or listen(settings.http_host, settings.http_port)
-            with WebServer(app, listener) as server, observer, closing(events):
+            with self._serve(Guard(app, token)) as address, observer:
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -106,7 +106,7 @@ class Daemon:
                     bootstrap_servers=settings.bootstrap_servers,
                     group_id=settings.group_id,
                     identity=settings.identity,
-                    http_address=server.address,
+                    http_address=address,
                 )
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
@@ -115,6 +115,18 @@ class Daemon:
                 # 4. Sessions, one after another, until told to stop.
                 self._run_sessions()
         log.info("stopped")
+
+    @contextmanager
+    def _serve(self, app: ASGIApp) -> Iterator[str]:
+        """Answer the process that the world asks: our supervisor, or one of our own; its address."""
+        settings = self._settings
+        if self._listener is not None:
+            with WebServer(app, self._listener) as server:
+                yield server.address
+            return
+        public = listen(settings.http_host, settings.http_port)
+        with WebServer(app, listen("127.0.0.1", 0)) as server, FrontProcess(settings, public, server.address):
+            yield address_of(public)
 
     def _run_sessions(self) -> None:
         """Make clients and loop; when they are lost, make new ones and read the committed progress again."""
@@ -183,8 +195,19 @@ class Daemon:
             return (yield from self._loop.pending(query)) if self._loop is not None else (PendingAnswer(0, []), [])
 
         answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
-        messages = [message._asdict() for message in answer.messages]
-        return {"total": answer.total, "messages": messages, "partitions": partitions}
+        messages = [{**message._asdict(), "receipt": self._receipt(message)} for message in answer.messages]
+        following = None if answer.next is None else str(answer.next)
+        return {"total": answer.total, "messages": messages, "partitions": partitions, "next": following}
+
+    def _receipt(self, message: PendingMessage) -> str:
+        return Receipt(
+            schedule_topic=self._outcomes.topic,
+            partition=message.partition,
+            offset=message.offset,
+            id=message.id,
+            topic=message.topic,
+            deliver_ms=message.deliver_ms,
+        ).encode()
 
     async def _ask_wheel(self, window: Window) -> tuple[TimeCounts, list[int]]:
         """What waits when."""

@@ -138,7 +138,7 @@ class Loop:
                 total += answer.total
                 messages += answer.messages
                 partitions.append(source.partition)
-        messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
+        messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
     def count_by_time(self, window: Window) -> Generator[None, None, tuple[TimeCounts, list[int]]]:

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
 
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
 from sidecar.metrics import Metrics
-from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
+from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
-from sidecar.web.events import Events, events_router
 from sidecar.web.live import OneProcess, live_router, part_router
-from sidecar.web.page import page_router
+from sidecar.web.problems import Kind, add_problems, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
@@ -26,18 +26,29 @@ Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 
 ANSWER_TIMEOUT_S = 5.0
 
+_TIME_MAX_MS = 10**15
+"""Beyond any time that a message can wait for."""
 
-def wants_token(token: str | None) -> Callable[[Request], None]:
-    """What an endpoint depends on that none may use without the token, where there is one."""
 
-    def authorised(request: Request) -> None:
-        if token is None:
-            return
-        given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
+class PendingEntry(BaseModel):
+    """A message that waits."""
 
-    return authorised
+    id: str
+    topic: str
+    deliver_ms: int = Field(description="When it is due, ms since the epoch.")
+    partition: int = Field(description="Of its scheduled record, as the offset.")
+    offset: int
+    receipt: str = Field(description="To cancel and reschedule it with.")
+    act_ms: int = Field(description="When it leaves the wheel: at deliver_ms, or earlier, to come back (a roll).")
+
+
+class PendingPage(BaseModel):
+    """The first messages of those that are asked for."""
+
+    total: int = Field(description="How many there are, from this page on.")
+    messages: list[PendingEntry]
+    partitions: list[int] = Field(description="The wheel partitions that this sidecar knows about.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last.")
 
 
 def make_app(
@@ -49,18 +60,23 @@ def make_app(
     ask: Ask | None = None,
     token: str | None = None,
     live: OneProcess | None = None,
-    events: Events | None = None,
 ) -> FastAPI:
     """The ASGI application; what concerns the store is asked of the loop, which is never waited for longer than 5 s.
 
     Args:
         ask: how to ask what is pending.
         token: bearer token that the API wants; health and metrics never do.
-        live, events: what the page shows; without them there is none.
+        live: what is shown of this process; without it nothing is.
     """
     app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    add_problems(app)
 
-    authorised = wants_token(token)
+    def authorised(request: Request) -> None:
+        if token is None:
+            return
+        given = request.headers.get("authorization", "")
+        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
     async def healthz() -> Response:
@@ -89,25 +105,41 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/api/v1/pending", dependencies=[Depends(authorised)], summary="Messages that wait on the wheel")
+    @app.get(
+        "/api/v1/pending",
+        dependencies=[Depends(authorised)],
+        summary="Messages that wait on the wheel, the soonest first",
+        response_model=PendingPage,
+        responses=described(Kind.INVALID, Kind.UNAVAILABLE),
+    )
     async def pending(
-        id: Annotated[str | None, Query(description="Only the message with this UNIQ_KEY.")] = None,  # noqa: A002
-        topic: Annotated[str | None, Query(description="Only messages for this topic.")] = None,
-        from_ms: Annotated[int, Query(alias="from", ge=0, description="Due at this time or later, epoch ms.")] = 0,
-        until_ms: Annotated[int, Query(alias="to", ge=0, description="Due before this time, epoch ms.")] = 2**62,
+        id: Annotated[  # noqa: A002
+            str | None, Query(max_length=4_096, description="Only the message with this UNIQ_KEY.")
+        ] = None,
+        topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
+        from_ms: Annotated[
+            int, Query(alias="from", ge=0, le=_TIME_MAX_MS, description="Due at this time or later, epoch ms.")
+        ] = 0,
+        until_ms: Annotated[
+            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due before this time, epoch ms.")
+        ] = _TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
+        after: Annotated[
+            str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before.", max_length=60)
+        ] = None,
     ) -> dict[str, Any]:
         if ask is None:
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
         try:
-            return await asyncio.wait_for(ask(PendingQuery(id, topic, from_ms, until_ms, limit)), ANSWER_TIMEOUT_S)
+            cursor = None if after is None else Cursor.parse(after)
+            query = PendingQuery(id, topic, from_ms, until_ms, limit, cursor)
+            return await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
 
     routers = [cancels_router(outcomes, health), switches_router(switches)]
-    if live is not None and events is not None:
-        routers += [live_router(live), part_router(live), events_router(events)]
-        app.include_router(page_router())
+    if live is not None:
+        routers += [live_router(live), part_router(live)]
     for router in routers:
         app.include_router(router, dependencies=[Depends(authorised)])
     return app

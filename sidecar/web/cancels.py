@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Path
+from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
 from sidecar.cancel_outcomes import CancelOutcomes, NoOutcome
 from sidecar.health import Health
+from sidecar.web.problems import Kind, ProblemError, described
 
 
 class OutcomeAnswer(BaseModel):
@@ -18,33 +19,20 @@ class OutcomeAnswer(BaseModel):
     outcome: Literal["cancelled", "too_late", "unknown"]
 
 
-class NoOutcomeDetail(BaseModel):
-    """Why there is no outcome to tell."""
-
-    reason: NoOutcome
-    message: str
-    topic: str
-    partitions: list[int]
-    """The wheel partitions that this sidecar reads."""
-
-
-class NoOutcomeAnswer(BaseModel):
-    """As HTTP tells it."""
-
-    detail: NoOutcomeDetail
-
-
 Number = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
-    """The outcomes that this process knows."""
+    """The outcomes that this process knows.
+
+    Where there is none, the problem says why (``reason``), of which topic, and which partitions are read here.
+    """
     router = APIRouter()
 
     @router.get(
         "/api/v1/cancels/{partition}/{offset}",
         summary="What became of the cancel at this offset of the wheel topic",
-        responses={404: {"model": NoOutcomeAnswer}},
+        responses=described(Kind.NO_OUTCOME),
     )
     async def cancel_outcome(partition: Number, offset: Number) -> OutcomeAnswer:
         partitions = sorted(number for topic, number in health.places if topic == outcomes.topic)
@@ -53,13 +41,8 @@ def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
             found = outcomes.find(partition, offset)
         if isinstance(found, NoOutcome):
             place = f"{outcomes.topic}-{partition}"
-            detail = NoOutcomeDetail(
-                reason=found,
-                message=_in_words(found, place, offset, partitions),
-                topic=outcomes.topic,
-                partitions=partitions,
-            )
-            raise HTTPException(404, detail.model_dump(mode="json"))
+            told = _in_words(found, place, offset, partitions)
+            raise ProblemError(Kind.NO_OUTCOME, told, reason=found, topic=outcomes.topic, partitions=partitions)
         return OutcomeAnswer.model_validate(
             {"topic": outcomes.topic, "partition": partition, "offset": offset, "outcome": found}
         )

@@ -8,6 +8,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sidecar.errors import UsageError
+from sidecar.web.guard import HEADERS_MAX_BYTES, TARGET_MAX_BYTES
+from sidecar.web.protocol import GuardedProtocol
 
 _STOP_TIMEOUT_S = 1.0
 
@@ -25,8 +27,7 @@ class WebServer:
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._socket = listener
         self.address = address_of(listener)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(server_config(app))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="web", daemon=True
         )
@@ -41,6 +42,22 @@ class WebServer:
         self._server.should_exit = True
         self._thread.join(_STOP_TIMEOUT_S)
         self._socket.close()
+
+
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """How every HTTP server of ours is run."""
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        log_config=None,
+        log_level="error",  # what strangers send is no event of ours
+        access_log=False,
+        lifespan="off",
+        h11_max_incomplete_event_size=HEADERS_MAX_BYTES + TARGET_MAX_BYTES,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
 
 
 def address_of(listener: socket.socket) -> str:

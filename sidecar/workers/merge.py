@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from sidecar.health import State
-from sidecar.pending import LIMIT_DEFAULT
+from sidecar.pending import LIMIT_DEFAULT, Cursor
+from sidecar.web.problems import Kind, ProblemError
 
 _STATES = list(State)
 """The worst first."""
@@ -86,10 +87,15 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
     if len(set(partitions)) < len(partitions):
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
-    messages.sort(key=lambda message: (message["deliver_ms"], message["partition"], message["offset"]))
-    limit = int(query.get("limit", LIMIT_DEFAULT))
+    messages.sort(key=lambda message: _cursor(message))
+    messages = messages[: int(query.get("limit", LIMIT_DEFAULT))]
     total = sum(one["total"] for one in told)
-    return JSONResponse({"total": total, "messages": messages[:limit], "partitions": partitions})
+    following = str(_cursor(messages[-1])) if messages and total > len(messages) else None
+    return JSONResponse({"total": total, "messages": messages, "partitions": partitions, "next": following})
+
+
+def _cursor(message: Mapping[str, Any]) -> Cursor:
+    return Cursor(message["act_ms"], message["partition"], message["offset"])
 
 
 def merge_cancel(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
@@ -153,16 +159,17 @@ class _Merged(Collector):
 
 
 def _is_not_assigned(answer: Answer) -> bool:
-    detail = answer.json()["detail"] if answer.status == 404 else None
-    return isinstance(detail, dict) and detail["reason"] == "not_assigned"
+    return answer.status == 404 and answer.json().get("reason") == "not_assigned"
 
 
 def _of_none(others: Sequence[Answer]) -> Response:
-    details = [answer.json()["detail"] for answer in others]
-    partitions = sorted({partition for detail in details for partition in detail["partitions"]})
+    told = [answer.json() for answer in others]
+    partitions = sorted({partition for one in told for partition in one["partitions"]})
     has = f"they have the wheel partitions {', '.join(map(str, partitions))}" if partitions else "they have none yet"
     message = f"no worker of this sidecar reads that partition; {has}"
-    return JSONResponse({"detail": {**details[0], "partitions": partitions, "message": message}}, 404)
+    return ProblemError(
+        Kind.NO_OUTCOME, message, reason=told[0]["reason"], topic=told[0]["topic"], partitions=partitions
+    ).response()
 
 
 def _fault(answer: Answer) -> str:
@@ -180,4 +187,4 @@ def _refusal(answers: Sequence[Answer]) -> Response | None:
 
 
 def _refuse(detail: str) -> Response:
-    return JSONResponse({"detail": detail}, 503)
+    return ProblemError(Kind.UNAVAILABLE, detail).response()

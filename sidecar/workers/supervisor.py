@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, Counter
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.front.app import make_front
+from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
@@ -71,12 +73,14 @@ class Supervisor:
         # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
+            relay = make_relay(self._workers, self._registry, self._switched)
+            kafka = FrontKafka(settings)
+            kafka.settle_earlier_life()
             live = SeveralProcesses(settings, self._workers, self._clock)
             events = Events(live.status)
-            token = settings.http_token.get_secret_value() if settings.http_token else None
-            relay = make_relay(self._workers, self._registry, self._switched, live, events, token)
+            front = make_front(settings, relay, kafka, live, events)
             listener = listen(settings.http_host, settings.http_port)
-            with WebServer(relay, listener) as server, closing(events):
+            with WebServer(front, listener) as server, closing(events):
                 log.info(
                     "starting",
                     version=installed_version(),

@@ -43,6 +43,7 @@ def message(deliver_ms: int, partition: int, offset: int) -> dict[str, Any]:
         "deliver_ms": deliver_ms,
         "partition": partition,
         "offset": offset,
+        "act_ms": deliver_ms,
     }
 
 
@@ -116,6 +117,19 @@ def test_the_limit_is_that_of_one() -> None:
     limited = told(merge_pending({"limit": "3"}, answers))
     assert [one["id"] for one in limited["messages"]] == ["0-0", "1-0", "0-1"]
     assert limited["total"] == 1_000
+    assert limited["next"] == "1-0-1"
+
+
+def test_there_is_no_next_page_behind_the_last_message() -> None:
+    answers = [answer(1, pending([0], message(1, 0, 1))), answer(2, pending([1], message(2, 1, 0)))]
+    assert told(merge_pending({"limit": "2"}, answers))["next"] is None
+    assert told(merge_pending({}, [answer(1, pending([0]))]))["next"] is None
+
+
+def test_what_rolls_is_listed_by_the_time_of_its_roll() -> None:
+    rolls, soon = {**message(90, 0, 0), "act_ms": 10}, message(20, 1, 0)
+    merged = told(merge_pending({"limit": "1"}, [answer(1, pending([0], rolls)), answer(2, pending([1], soon))]))
+    assert ([one["id"] for one in merged["messages"]], merged["next"]) == (["0-0"], "10-0-0")
 
 
 def test_nothing_is_told_while_a_worker_is_silent() -> None:
@@ -140,8 +154,8 @@ def test_a_refusal_is_handed_on_as_it_is(status: int) -> None:
 
 # --- cancels and switches ---------------------------------------------------------------------------------------------
 
-NOT_MINE = answer(1, {"detail": {"reason": "not_assigned", "message": "m", "topic": "t", "partitions": [0, 2]}}, 404)
-UNDECIDED = answer(2, {"detail": {"reason": "undecided"}}, 404)
+NOT_MINE = answer(1, {"reason": "not_assigned", "detail": "m", "topic": "t", "partitions": [0, 2]}, 404)
+UNDECIDED = answer(2, {"reason": "undecided", "detail": "m"}, 404)
 CANCELLED = answer(2, {"outcome": "cancelled"})
 
 
@@ -163,15 +177,12 @@ def test_a_cancels_outcome_is_told_by_the_worker_that_has_it(answers: list[Answe
 
 
 def test_a_cancel_of_none_of_the_workers_is_told_with_the_partitions_of_all() -> None:
-    other = answer(2, {"detail": {"reason": "not_assigned", "message": "m", "topic": "t", "partitions": [1]}}, 404)
+    other = answer(2, {"reason": "not_assigned", "detail": "m", "topic": "t", "partitions": [1]}, 404)
     response = merge_cancel({}, [NOT_MINE, other])
     assert response.status_code == 404
-    assert told(response)["detail"] == {
-        "reason": "not_assigned",
-        "message": "no worker of this sidecar reads that partition; they have the wheel partitions 0, 1, 2",
-        "topic": "t",
-        "partitions": [0, 1, 2],
-    }
+    problem = told(response)
+    assert problem["detail"] == "no worker of this sidecar reads that partition; they have the wheel partitions 0, 1, 2"
+    assert (problem["reason"], problem["topic"], problem["partitions"]) == ("not_assigned", "t", [0, 1, 2])
 
 
 def test_a_cancel_is_not_called_anybody_elses_while_a_worker_is_silent() -> None:

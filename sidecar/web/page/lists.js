@@ -5,7 +5,8 @@ import { button, byId, bytes, confirmed, count, date, fromNow, make, moment, set
 
 const PAGE = 50;
 const LETTERS = 20;
-const PREVIEW_CHARACTERS = 2_000;
+const GROUPS_MAX = 500;
+const PREVIEW_BYTES = 2_000;
 const OUTCOME_TRIES = 40;
 const OUTCOME_EVERY_MS = 250;
 
@@ -14,10 +15,11 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 // --- pending ---------------------------------------------------------------------------------------------------------
 
 let span = null; // [from, to] of a cell of the heat map
-let limit = PAGE;
+let following = null; // where the next page begins
 
-const loadPending = async () => {
-  const query = new URLSearchParams({ limit });
+const loadPending = async (from = null) => {
+  const query = new URLSearchParams({ limit: PAGE });
+  if (from) query.set("after", from);
   const topic = byId("pending-topic").value.trim();
   const id = byId("pending-id").value.trim();
   if (topic) query.set("topic", topic);
@@ -29,11 +31,16 @@ const loadPending = async () => {
   const words = byId("pending-words");
   try {
     const told = await ask("GET", `pending?${query}`);
-    byId("pending").replaceChildren(...told.messages.map(pendingRow));
-    byId("pending-more").hidden = told.messages.length >= told.total || limit >= 10_000;
+    const list = byId("pending");
+    const before = from ? list.children.length : 0; // the total counts from this page on
+    if (!from) list.replaceChildren();
+    list.append(...told.messages.map(pendingRow));
+    following = told.next;
+    byId("pending-more").hidden = !following;
+    const total = before + told.total;
     const when = span ? `, from ${date(span[0])}, ${timeOfDay(span[0])} to ${timeOfDay(span[1])}` : "";
-    const rest = told.messages.length < told.total ? `, the first ${count(told.messages.length)} shown` : "";
-    setText(words, told.total ? `${count(told.total)} pending${when}${rest}` : `Nothing is pending${when}.`);
+    const rest = following ? `, the first ${count(list.children.length)} shown` : "";
+    setText(words, total ? `${count(total)} pending${when}${rest}` : `Nothing is pending${when}.`);
   } catch (error) {
     setText(words, error.message);
   }
@@ -77,12 +84,9 @@ const OUTCOMES = {
 
 /** What became of a cancel, in words. */
 const outcome = async (told) => {
-  const place = told?.cancel ?? told;
-  if (told?.outcome) return OUTCOMES[told.outcome] ?? told.outcome;
-  if (place?.partition === undefined || place?.offset === undefined) return "The cancel is written.";
   for (let tries = 0; tries < OUTCOME_TRIES; tries++) {
     try {
-      const found = await ask("GET", `cancels/${place.partition}/${place.offset}`);
+      const found = await ask("GET", `cancels/${told.partition}/${told.offset}`);
       return OUTCOMES[found.outcome] ?? found.outcome;
     } catch (error) {
       if (error.status !== 404) return error.message;
@@ -101,9 +105,15 @@ const loadGroups = async () => {
   const words = byId("dead-words");
   setText(words, "reading …");
   try {
-    const told = await ask("GET", "dead-letters", undefined, 120_000);
-    byId("groups").replaceChildren(...told.groups.map(groupRow));
-    setText(words, told.groups.length ? "" : "There are no dead letters.");
+    const groups = [];
+    let next = "";
+    do {
+      const told = await ask("GET", `dead-letters${next && `?${new URLSearchParams({ after: next })}`}`, undefined, 60_000);
+      groups.push(...told.groups);
+      next = told.next;
+    } while (next && groups.length < GROUPS_MAX);
+    byId("groups").replaceChildren(...groups.map(groupRow));
+    setText(words, groups.length ? "" : "There are no dead letters.");
     setText(byId("dead-read"), "Read them again");
   } catch (error) {
     setText(words, error.message);
@@ -111,14 +121,15 @@ const loadGroups = async () => {
 };
 
 const groupRow = (summary) => {
-  const reasons = Object.entries(summary.reasons).map(([reason, number]) => `${reason} ${count(number)}`);
+  const reasons = Object.entries(summary.reasons ?? {}).map(([reason, number]) => `${reason} ${count(number)}`);
   const redriven = summary.redriven ? `, ${count(summary.redriven)} redriven` : "";
+  const waiting = summary.exact ? `${count(summary.waiting)} waiting` : `${count(summary.total)}, too many to be counted by reason`;
   const row = make(
     "li",
     make("span.what", summary.group),
-    make("span.where", `${count(summary.waiting)} waiting${redriven}${reasons.length ? `: ${reasons.join(", ")}` : ""}`),
+    make("span.where", `${waiting}${redriven}${reasons.length ? `: ${reasons.join(", ")}` : ""}`),
   );
-  if (summary.waiting) row.append(button("Show", () => showLetters(summary.group), `Show the dead letters of ${summary.group}`));
+  if (summary.waiting !== 0) row.append(button("Show", () => showLetters(summary.group), `Show the dead letters of ${summary.group}`));
   return row;
 };
 
@@ -134,7 +145,7 @@ const showLetters = async (name) => {
 };
 
 const moreLetters = async () => {
-  const query = new URLSearchParams({ limit: LETTERS });
+  const query = new URLSearchParams({ limit: LETTERS, preview_bytes: PREVIEW_BYTES });
   if (after) query.set("after", after);
   try {
     const told = await ask("GET", `dead-letters/${encodeURIComponent(group)}?${query}`, undefined, 60_000);
@@ -166,13 +177,12 @@ const letterRow = (letter) => {
 };
 
 const preview = (letter) => {
-  if (letter.value === null) return make("p.why.where", "It has no value.");
-  const text = letter.value ?? letter.value_base64 ?? "";
+  if (letter.value_bytes === null) return make("p.why.where", "It has no value.");
   const isBinary = letter.value === undefined;
-  const shown = text.length > PREVIEW_CHARACTERS ? `${text.slice(0, PREVIEW_CHARACTERS)} …` : text;
-  const size = letter.value_bytes ?? new Blob([text]).size;
-  const note = [isBinary ? "base64" : "", shown !== text || letter.truncated ? `of ${bytes(size)}, cut` : ""].filter(Boolean);
-  const box = make("div.why", make("pre", shown || "(empty)"));
+  const text = (isBinary ? letter.value_base64 : letter.value) ?? "";
+  const isCut = letter.value_bytes > PREVIEW_BYTES;
+  const note = [isBinary ? "in base64" : "", isCut ? `the first ${bytes(PREVIEW_BYTES)} of ${bytes(letter.value_bytes)}` : ""].filter(Boolean);
+  const box = make("div.why", make("pre", text || "(empty)"));
   if (note.length) box.append(make("p.where", note.join(", ")));
   return box;
 };
@@ -191,16 +201,28 @@ const report = (told, would) => {
   return lines.length ? lines : ["There is nothing to redrive."];
 };
 
+/** The report of a redrive, waited for while it runs. */
+const finished = async (told, words) => {
+  while (told.state === "running") {
+    setText(words, `gone through ${count(told.gone_through)} of ${count(told.total)} …`);
+    await pause(1_000);
+    told = await ask("GET", `redrives/${encodeURIComponent(told.id)}`);
+  }
+  setText(words, "");
+  if (told.state !== "done") throw new Error(told.reason ?? `The redrive was ${told.state}.`);
+  return told;
+};
+
 /** One letter, or all of the group; asks what it would do before it does it. */
 const redrive = async (letter, row) => {
   const words = byId("dead-words");
   const path = `dead-letters/${encodeURIComponent(group)}/redrive`;
   const body = letter ? { filter: [`id=${letter.id}`] } : {};
   try {
-    const would = await ask("POST", path, { ...body, dry_run: true }, 120_000);
+    const would = await finished(await ask("POST", path, { ...body, dry_run: true }), words);
     const title = letter ? `Redrive ${letter.id}?` : `Redrive all dead letters of ${group}?`;
     if (!(await confirmed(title, report(would, "would be "), "Redrive"))) return;
-    const told = await ask("POST", path, body, 600_000);
+    const told = await finished(await ask("POST", path, body), words);
     setText(words, report(told, "").join("; "));
     if (row && !told.stayed.length) row.remove();
     const kept = words.textContent;
@@ -217,7 +239,6 @@ const redrive = async (letter, row) => {
 /** List what a cell of the heat map holds. */
 export const listSpan = (from, to) => {
   span = [from, to];
-  limit = PAGE;
   loadPending();
   byId("pending-title").focus();
 };
@@ -225,17 +246,13 @@ export const listSpan = (from, to) => {
 export const startLists = () => {
   byId("pending-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    limit = PAGE;
     loadPending();
   });
   byId("pending-any-time").addEventListener("click", () => {
     span = null;
     loadPending();
   });
-  byId("pending-more").addEventListener("click", () => {
-    limit = Math.min(10_000, limit * 4);
-    loadPending();
-  });
+  byId("pending-more").addEventListener("click", () => loadPending(following));
   byId("dead-read").addEventListener("click", loadGroups);
   byId("letters-more").addEventListener("click", moreLetters);
 };
