@@ -83,7 +83,7 @@ def make_app(
         verdict = health.verdict()
         if health.is_alive():
             return PlainTextResponse(f"ok\n{verdict.state}: {verdict.words}\n")
-        return PlainTextResponse(f"the loop does not turn\n{verdict.state}: {verdict.words}\n", status_code=503)
+        return PlainTextResponse(f"{verdict.state}: {verdict.words}\n", status_code=503)
 
     @app.get("/readyz", summary="Partitions are assigned and recovered")
     async def readyz() -> Response:

@@ -69,7 +69,7 @@ def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
         warnings += [f"worker {answer.worker}: {warning}" for warning in told.pop("warnings", [])]
         state = {name: told.pop(name, None) for name in ("state", "words", "action", "progress")}
         if state["state"] is None:
-            state |= {"state": str(State.STARTING), "words": SILENT}
+            state |= {"state": str(State.STARTING), "words": SILENT, "action": ""}
         states.append({**state, "words": f"worker {answer.worker}: {state['words']}"})
         others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
     if all(state["state"] == State.HEALTHY for state in states):

@@ -54,15 +54,16 @@ def pending(partitions: list[int], *messages: dict[str, Any], total: int | None 
 # --- healthz and readyz -----------------------------------------------------------------------------------------------
 
 
-def test_all_alive_is_alive() -> None:
-    response = merge_healthz({}, [answer(1, b"ok\n"), answer(2, b"ok\n")])
-    assert (response.status_code, text(response)) == (200, "ok\n")
+def test_all_alive_is_alive_and_each_tells_its_state() -> None:
+    response = merge_healthz({}, [answer(1, b"ok\nhealthy: on time\n"), answer(2, b"ok\nbehind: by 4 s\n")])
+    told = "ok\nworker 1 healthy: on time\nworker 2 behind: by 4 s\n"
+    assert (response.status_code, text(response)) == (200, told)
 
 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (answer(2, b"the loop does not turn\n", 503), "the loop does not turn"),
+        (answer(2, b"stuck: the loop has not turned\n", 503), "stuck: the loop has not turned"),
         (Answer(2, 0), SILENT),
         (answer(2, {"detail": "no answer"}, 504), SILENT),
     ],
@@ -72,27 +73,45 @@ def test_one_that_is_not_alive_is_named(fault: Answer, words: str) -> None:
     assert (response.status_code, text(response)) == (503, f"worker 2 {words}\n")
 
 
+WELL = {"ready": True, "state": "healthy", "words": "on time", "action": "", "progress": None, "reasons": []}
+
+
 def test_all_ready_is_ready() -> None:
-    response = merge_readyz({}, [answer(number, {"ready": True, "reasons": []}) for number in (1, 2)])
-    assert (response.status_code, told(response)) == (200, {"ready": True, "reasons": []})
+    response = merge_readyz({}, [answer(number, {**WELL, "warnings": []}) for number in (1, 2)])
+    assert (response.status_code, told(response)) == (200, {**WELL, "warnings": []})
 
 
-def test_every_reason_is_told_with_its_worker() -> None:
-    unready = {"ready": False, "reasons": ["a-0 is stopped: retention", "stopping"]}
-    response = merge_readyz({}, [answer(1, unready, 503), answer(2, {"ready": True, "reasons": []}), Answer(3, 0)])
+def test_every_reason_is_told_with_its_worker_and_the_worst_state() -> None:
+    unready = {
+        **WELL,
+        "ready": False,
+        "state": "disk_full",
+        "words": "no room",
+        "reasons": ["a-0 is stopped: retention", "stopping"],
+        "warnings": ["wheel-0: no room"],
+    }
+    response = merge_readyz({}, [answer(1, unready, 503), answer(2, {**WELL, "warnings": ["b"]}), Answer(3, 0)])
     assert response.status_code == 503
     assert told(response) == {
         "ready": False,
+        "state": "starting",
+        "words": f"worker 3: {SILENT}",
+        "action": "",
+        "progress": None,
         "reasons": ["worker 1: a-0 is stopped: retention", "worker 1: stopping", f"worker 3: {SILENT}"],
+        "warnings": ["worker 1: wheel-0: no room", "worker 2: b"],
     }
+    two = told(merge_readyz({}, [answer(1, unready, 503), answer(2, WELL)]))
+    assert (two["state"], two["words"]) == ("disk_full", "worker 1: no room")
 
 
 def test_what_else_readiness_tells_is_true_where_one_says_so() -> None:
     answers = [
-        answer(number, {"ready": True, "reasons": [], "a": a, "b": b, "c": False})
+        answer(number, {**WELL, "a": a, "b": b, "c": False})
         for number, (a, b) in enumerate([(True, False), (False, True)], 1)
     ]
-    assert told(merge_readyz({}, answers)) == {"ready": True, "reasons": [], "a": True, "b": True, "c": False}
+    merged = told(merge_readyz({}, answers))
+    assert (merged["a"], merged["b"], merged["c"]) == (True, True, False)
 
 
 # --- pending ----------------------------------------------------------------------------------------------------------
