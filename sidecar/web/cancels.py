@@ -1,8 +1,9 @@
 """``GET /api/v1/cancels/{partition}/{offset}``: what became of a cancel."""
 
+import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from sidecar.cancel_outcomes import CancelOutcomes, NoOutcome
@@ -21,6 +22,9 @@ class OutcomeAnswer(BaseModel):
 
 Number = Annotated[int, Path(ge=0, lt=2**63)]
 
+WAIT_MAX_MS = 5_000
+LOOK_EVERY_S = 0.05
+
 
 def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
     """The outcomes that this process knows.
@@ -29,16 +33,27 @@ def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
     """
     router = APIRouter()
 
+    def wheel_partitions() -> list[int]:
+        return sorted(number for topic, number in health.places if topic == outcomes.topic)
+
+    def look(partition: int, offset: int) -> str | NoOutcome:
+        return outcomes.find(partition, offset) if partition in wheel_partitions() else NoOutcome.NOT_ASSIGNED
+
     @router.get(
         "/api/v1/cancels/{partition}/{offset}",
         summary="What became of the cancel at this offset of the wheel topic",
         responses=described(Kind.NO_OUTCOME),
     )
-    async def cancel_outcome(partition: Number, offset: Number) -> OutcomeAnswer:
-        partitions = sorted(number for topic, number in health.places if topic == outcomes.topic)
-        found: str | NoOutcome = NoOutcome.NOT_ASSIGNED
-        if partition in partitions:
-            found = outcomes.find(partition, offset)
+    async def cancel_outcome(
+        partition: Number,
+        offset: Number,
+        wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for the decision.")] = 0,
+    ) -> OutcomeAnswer:
+        looks = int(wait_ms / 1000 / LOOK_EVERY_S)
+        while (found := look(partition, offset)) is NoOutcome.UNDECIDED and looks > 0:
+            looks -= 1
+            await asyncio.sleep(LOOK_EVERY_S)
+        partitions = wheel_partitions()
         if isinstance(found, NoOutcome):
             place = f"{outcomes.topic}-{partition}"
             told = _in_words(found, place, offset, partitions)

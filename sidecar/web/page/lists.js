@@ -7,8 +7,8 @@ const PAGE = 50;
 const LETTERS = 20;
 const GROUPS_MAX = 500;
 const PREVIEW_BYTES = 2_000;
-const OUTCOME_TRIES = 40;
-const OUTCOME_EVERY_MS = 250;
+const OUTCOME_TRIES = 3;
+const OUTCOME_WAIT_MS = 5_000;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -86,12 +86,11 @@ const OUTCOMES = {
 const outcome = async (told) => {
   for (let tries = 0; tries < OUTCOME_TRIES; tries++) {
     try {
-      const found = await ask("GET", `cancels/${told.partition}/${told.offset}`);
+      const found = await ask("GET", `cancels/${told.partition}/${told.offset}?wait_ms=${OUTCOME_WAIT_MS}`);
       return OUTCOMES[found.outcome] ?? found.outcome;
     } catch (error) {
       if (error.status !== 404) return error.message;
     }
-    await pause(OUTCOME_EVERY_MS);
   }
   return "The cancel is written; its outcome is not known yet.";
 };
