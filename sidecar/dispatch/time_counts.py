@@ -16,8 +16,8 @@ from sidecar.store.timer_store import TimerStore
 
 BUCKETS_MAX = 1_000
 
-STEP_SLOTS = 32_768
-"""Slots that are counted in one step: a fraction of a millisecond."""
+STEP_SLOTS = 8_192
+"""Slots that are counted in one step, in about half a millisecond."""
 
 
 class Window(NamedTuple):
@@ -54,7 +54,7 @@ class TimeCounts(NamedTuple):
 def count_by_time(
     store: TimerStore, ready: Ready, late: Late, window: Window, now_ms: int
 ) -> Generator[None, None, TimeCounts]:
-    """Count in steps of well below a millisecond, between which all else may go on; told as of the first step.
+    """Count in steps of half a millisecond, between which all else may go on; told as of the first step.
 
     A slot keeps its num when it is loaded and when it is sent, so that what is at hand now and what lies in slots that
     are not loaded now are together all there is, however long the steps take.

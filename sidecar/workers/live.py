@@ -16,6 +16,11 @@ from sidecar.settings import Settings
 from sidecar.status import Part, present, present_history, silent_part
 from sidecar.web.live import topics_by_queue, wheel_answer
 from sidecar.workers.merge import SILENT
+from sidecar.workers.pace import Pace
+
+STATUS_REST = 4.0
+"""What is told without asking a loop gets a fifth of a process's time at most, however many ask."""
+WHEEL_REST = 1.0
 
 PART_TIMEOUT_S = 2.0
 WHEEL_TIMEOUT_S = 6.0
@@ -49,6 +54,9 @@ class SeveralProcesses:
         self._processes = processes
         self._clock = clock
         self._topics = topics_by_queue(settings)
+        self._status_pace = Pace[dict[str, Any]](STATUS_REST)
+        self._history_pace = Pace[dict[str, Any]](STATUS_REST)
+        self._wheel_pace = Pace[dict[str, Any]](WHEEL_REST)
         token = settings.http_token
         self._client = httpx.AsyncClient(
             trust_env=False,  # a proxy would not find our loopback address
@@ -56,14 +64,23 @@ class SeveralProcesses:
         )
 
     async def status(self) -> dict[str, Any]:
+        return await self._status_pace.ask("status", self._status)
+
+    async def history(self) -> dict[str, Any]:
+        return await self._history_pace.ask("history", self._history)
+
+    async def wheel(self, window: Window) -> dict[str, Any]:
+        return await self._wheel_pace.ask(window, lambda: self._wheel(window))
+
+    async def _status(self) -> dict[str, Any]:
         parts = await asyncio.gather(*map(self._part, self._processes))
         return present(parts, self._settings.levels, self._topics)
 
-    async def history(self) -> dict[str, Any]:
+    async def _history(self) -> dict[str, Any]:
         asked = (self._ask(one, "/api/v1/history/part", PART_TIMEOUT_S, list[Point]) for one in self._processes)
         return present_history([points for points in await asyncio.gather(*asked) if points is not None])
 
-    async def wheel(self, window: Window) -> dict[str, Any]:
+    async def _wheel(self, window: Window) -> dict[str, Any]:
         query = {"from": window.from_ms, "to": window.until_ms, "bucket": window.bucket_ms}
         path = f"/api/v1/wheel?{urllib.parse.urlencode(query)}"
         answers = await asyncio.gather(*(self._ask(one, path, WHEEL_TIMEOUT_S, _Wheel) for one in self._processes))
