@@ -395,7 +395,7 @@ class Loop:
     def _tell_figures(self) -> None:
         wheels = {source: source.figures for source in self.sources if isinstance(source, WheelPartition)}
         figures = added(wheels.values())
-        self._told.wheel, self._told.at_ms = figures, self._clock.now_ms()
+        self._told.wheel = figures
         self._told.places = tuple(
             PlaceTold(
                 source.topic,

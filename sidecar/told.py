@@ -25,7 +25,6 @@ class PlaceTold(NamedTuple):
 class Told:
     """Single assignments only, so that readers need no lock."""
 
-    at_ms: int = 0
     places: tuple[PlaceTold, ...] = ()
     wheel: WheelFigures | None = None
     """All wheel partitions together; None before the first look."""

@@ -17,7 +17,7 @@ from sidecar.metrics import Metrics
 from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
-from sidecar.web.live import OneProcess, live_router, part_router
+from sidecar.web.live import OneProcess, part_router
 from sidecar.web.problems import Kind, add_problems, described
 from sidecar.web.switches import switches_router
 
@@ -139,7 +139,7 @@ def make_app(
 
     routers = [cancels_router(outcomes, health), switches_router(switches)]
     if live is not None:
-        routers += [live_router(live), part_router(live)]
+        routers.append(part_router(live))
     for router in routers:
         app.include_router(router, dependencies=[Depends(authorised)])
     return app

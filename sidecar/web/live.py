@@ -10,12 +10,11 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from sidecar.backlog import Backlog
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
-from sidecar.history import History
+from sidecar.history import History, Point
 from sidecar.settings import Settings
-from sidecar.status import Part, Reporter, present, present_history
+from sidecar.status import Part, Reporter
 
 ANSWER_TIMEOUT_S = 5.0
-_JSON = "application/json"
 
 AskWheel = Callable[[Window], Awaitable[tuple[TimeCounts, list[int]]]]
 """Asks the loop what waits when; tells the wheel partitions that it has, too."""
@@ -39,7 +38,7 @@ class Live(Protocol):
 
 
 class OneProcess:
-    """A sidecar, or a worker: what it shows, and its part of what the supervisor shows."""
+    """A process that delivers: its part of what is shown."""
 
     def __init__(
         self,
@@ -57,7 +56,6 @@ class OneProcess:
         self._backlog = backlog
         self._ask_wheel = ask_wheel
         self._one_at_a_time = asyncio.Lock()
-        self._topics = topics_by_queue(settings)
 
     async def part(self) -> Part:
         """What this process has to tell."""
@@ -67,17 +65,12 @@ class OneProcess:
             backlog, self._settings.topic_names.wheel, self._settings.disk_quota_bytes, self._clock.now_ms()
         )
 
-    async def status(self) -> dict[str, Any]:
-        return present([await self.part()], self._settings.levels, self._topics)
-
-    async def history(self) -> dict[str, Any]:
-        return present_history([self._history.points])
-
-    async def history_part(self) -> list[Any]:
-        """The points, as they are."""
-        return list(self._history.points)
+    def points(self) -> list[Point]:
+        """The last hour."""
+        return self._history.points
 
     async def wheel(self, window: Window) -> dict[str, Any]:
+        """See `Live.wheel`."""
         # One after the other: however many ask, the loop counts one of them between two of its turns.
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S), self._one_at_a_time:
@@ -111,12 +104,33 @@ def live_router(live: Live) -> APIRouter:
 
     @router.get("/api/v1/status", summary="How the sidecar is, what waits where, and how late deliveries are")
     async def status() -> Response:
-        return Response(msgspec.json.encode(await live.status()), media_type=_JSON)
+        return _json(await live.status())
 
     @router.get("/api/v1/history", summary="Rates and lateness of the last hour, in points of five seconds")
     async def history() -> Response:
-        return Response(msgspec.json.encode(await live.history()), media_type=_JSON)
+        return _json(await live.history())
 
+    _add_wheel(router, live.wheel)
+    return router
+
+
+def part_router(live: OneProcess) -> APIRouter:
+    """For the process that faces the world, which makes one answer of all parts."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/api/v1/status/part")
+    async def part() -> Response:
+        return _json(await live.part())
+
+    @router.get("/api/v1/history/part")
+    async def points() -> Response:
+        return _json(live.points())
+
+    _add_wheel(router, live.wheel)
+    return router
+
+
+def _add_wheel(router: APIRouter, answer: Callable[[Window], Awaitable[dict[str, Any]]]) -> None:
     @router.get("/api/v1/wheel", summary="How many messages on the wheel are acted on when")
     async def wheel(
         from_ms: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="Epoch ms.")],
@@ -128,21 +142,8 @@ def live_router(live: Live) -> APIRouter:
             raise HTTPException(
                 422, f"'from', 'to' and 'bucket' make {max(0, window.buckets)} stretches; ask for 1 to {BUCKETS_MAX}"
             )
-        return Response(msgspec.json.encode(await live.wheel(window)), media_type=_JSON)
-
-    return router
+        return _json(await answer(window))
 
 
-def part_router(live: OneProcess) -> APIRouter:
-    """For the supervisor of workers, which makes one answer of theirs."""
-    router = APIRouter(include_in_schema=False)
-
-    @router.get("/api/v1/status/part")
-    async def part() -> Response:
-        return Response(msgspec.json.encode(await live.part()), media_type=_JSON)
-
-    @router.get("/api/v1/history/part")
-    async def history_part() -> Response:
-        return Response(msgspec.json.encode(await live.history_part()), media_type=_JSON)
-
-    return router
+def _json(told: Any) -> Response:
+    return Response(msgspec.json.encode(told), media_type="application/json")
