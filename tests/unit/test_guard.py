@@ -104,9 +104,7 @@ def kind(problem: dict[str, Any]) -> str:
     return str(problem["type"]).removeprefix("/api/v1/problems/")
 
 
-@pytest.mark.parametrize(
-    "given", ["", "Bearer wrong", "Bearer secre", "Basic secret", "secret", "Bearer sécret"]
-)
+@pytest.mark.parametrize("given", ["", "Bearer wrong", "Bearer secre", "Basic secret", "secret", "Bearer sécret"])
 def test_another_token_than_the_api_wants_is_refused(serve: Serve, app: App, given: str) -> None:
     with connected(serve("secret")) as connection:
         connection.sendall(head(Authorization=given).decode().encode("latin-1"))
