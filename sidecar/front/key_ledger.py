@@ -8,14 +8,17 @@ by whoever starts, and caught up with what others (replicas of the sidecar) have
 from collections import OrderedDict
 
 import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import NotAnsweredError
 
 KEPT_MS = 24 * 3_600_000
 CACHE_MAX_BYTES = 32 * 2**20
 
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(KEPT_MS), "retention.bytes": "-1"}
 _BATCH = 5_000
+_MADE_WITHIN_S = 5.0
 _ENTRY_BYTES = 400
 """What an entry costs in memory beside its places, about."""
 _PLACE_BYTES = 250
@@ -62,8 +65,20 @@ class KeyLedger:
 
     def catch_up(self) -> None:
         """Read what has been committed since, and make the topic if it is missing."""
-        if self._read_until is None:
-            self._cluster.create(self.topic, _CONFIGS)
+        if self._read_until is not None:
+            self._read_on()
+            return
+        self._cluster.create(self.topic, _CONFIGS)
+        # A topic that has just been made has no leader for a moment.
+        patience = Retrying(
+            retry=retry_if_exception_type(NotAnsweredError),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(_MADE_WITHIN_S),
+            reraise=True,
+        )
+        patience(self._read_on)
+
+    def _read_on(self) -> None:
         for place, (begin, end) in self._cluster.ends([self.topic]).items():
             known = begin if self._read_until is None else max(begin, self._read_until)
             if known < end:

@@ -18,7 +18,6 @@ from sidecar.settings import Settings
 
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 10.0
-LISTEN_BACKLOG = 1_024
 
 _STOP_TIMEOUT_S = 2.0
 
@@ -42,7 +41,7 @@ class FrontProcess:
     """A running process, as a context manager.
 
     Args:
-        listener: the public socket. It is listened on from now on, so that who asks meanwhile waits; closed at the end.
+        listener: the public socket, listened on, so that who asks meanwhile waits; closed at the end.
         address: where the process that delivers answers.
     """
 
@@ -54,7 +53,6 @@ class FrontProcess:
         self._thread = threading.Thread(target=self._keep, name="front", daemon=True)
 
     def __enter__(self) -> "FrontProcess":
-        self._listener.listen(LISTEN_BACKLOG)
         self._start()
         self._thread.start()
         return self

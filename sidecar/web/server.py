@@ -11,6 +11,8 @@ from sidecar.errors import UsageError
 from sidecar.web.guard import HEADERS_MAX_BYTES, TARGET_MAX_BYTES
 from sidecar.web.protocol import GuardedProtocol
 
+LISTEN_BACKLOG = 1_024
+
 _STOP_TIMEOUT_S = 1.0
 
 
@@ -67,7 +69,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address.
+    """A socket that is listened on: who asks before there is a server waits for it.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -78,6 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(LISTEN_BACKLOG)
     except OSError as error:
         if listener is not None:
             listener.close()
