@@ -126,6 +126,8 @@ class WheelPartition:
         self._blocked_ms = 0
         self._blocked = ""
         """Why intake cannot go on (a full disk); empty while it can."""
+        self._paused_for = ""
+        """The same, until intake has gone on: what is tried again every second is told as one state."""
         self._is_disk_full = False
         self._now_ms = now_ms
         """The highest time that has been told."""
@@ -263,6 +265,8 @@ class WheelPartition:
             self._block(error, cancels, now_ms)
             if self.is_recovering and isinstance(error, SlotConflict):
                 raise  # nothing is sent before the end of the recovery, so that waiting makes no room
+        else:
+            self._paused_for = ""
         for offset, uniq_key in self._copies_read:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key)
@@ -377,7 +381,7 @@ class WheelPartition:
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
         self._blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
-        self._is_disk_full = is_disk_full(error)
+        self._paused_for, self._is_disk_full = self._blocked, is_disk_full(error)
         self._blocked_ms = now_ms
         log.error(
             "wheel intake paused",
@@ -503,12 +507,12 @@ class WheelPartition:
     def trouble(self) -> str:
         if self.is_recovering:
             return f"reads again what is committed, at offset {self.position} of {self._replay_until}"
-        return f"intake is paused: {self._blocked}" if self._blocked else ""
+        return f"intake is paused: {self._paused_for}" if self._paused_for else ""
 
     @property
     def is_disk_full(self) -> bool:
         """Whether intake is paused for want of room and nothing else."""
-        return bool(self._blocked) and self._is_disk_full
+        return bool(self._paused_for) and self._is_disk_full
 
     @property
     def replayed(self) -> tuple[int, int]:
