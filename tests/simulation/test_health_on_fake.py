@@ -18,7 +18,12 @@ def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
     loop = Loop(world.settings, clients, clock, health, world.metrics)
     world.schedule(20)
     refusal = world.kafka.faults.refuse("orders", code=KafkaError.NOT_ENOUGH_REPLICAS)
-    run(world, loop, lambda: health.behind_ms > 4_000)
+
+    def is_behind() -> bool:
+        world.clock.advance(100)  # what a transaction takes that is refused
+        return health.behind_ms > 4_000
+
+    run(world, loop, is_behind)
     health.probed(None)  # the broker answers: so it is not away, it refuses
     verdict = health.verdict()
     assert verdict.state is State.BEHIND

@@ -43,7 +43,7 @@ const draw = () => {
   const end = points.at(-1)?.at_ms ?? Date.now();
   // A sidecar that has just started has no hour to show.
   const age = end - (points[0]?.at_ms ?? end);
-  const spanMs = [600_000, 1_800_000].find((span) => age <= span) ?? HOUR_MS;
+  const spanMs = [300_000, 600_000, 1_800_000].find((span) => age <= span) ?? HOUR_MS;
   const minutesShown = spanMs / 60_000;
   const x = (ms) => LEFT + (1 - (end - ms) / spanMs) * (width - LEFT - 2);
   const lates = points.map((point) => point.p99_ms).filter((late) => late !== null);
