@@ -147,7 +147,8 @@ class Loop:
         for source in self.sources:
             if isinstance(source, WheelPartition):
                 steps = source.count_by_time(window, self._clock.now_ms())
-                parts.append((yield from self._while_ours(source, steps, TimeCounts(0, 0, []))))
+                nothing = TimeCounts(0, 0, [0] * window.buckets)
+                parts.append((yield from self._while_ours(source, steps, nothing)))
                 partitions.append(source.partition)
         return TimeCounts.added(parts, window.buckets), sorted(partitions)
 
@@ -204,7 +205,6 @@ class Loop:
         troubled: dict[str, str] = {}
         recovering: dict[str, str] = {}
         full: set[str] = set()
-        replayed = to_replay = 0
         for source in self.sources:
             try:
                 source.tick(now_ms)
@@ -215,11 +215,11 @@ class Loop:
                     place = f"{source.topic}-{source.partition}"
                     told = recovering if source.is_recovering else troubled
                     told[place] = source.trouble
-                    if isinstance(source, WheelPartition):
-                        full |= {place} if source.is_disk_full else set()
-                        done, total = source.replayed
-                        replayed, to_replay = replayed + done, to_replay + total
-        self._health.recovered = replayed / to_replay if to_replay else 0.0
+                    if isinstance(source, WheelPartition) and source.is_disk_full:
+                        full.add(place)
+        if recovering:  # those that are through count, too: the share never falls
+            replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
+            self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
         self._health.disk_full = frozenset(full | self._intake.without_disk)
 

@@ -121,8 +121,8 @@ def test_nothing_is_counted_twice_where_slots_are_loaded_between_two_steps(
 
 
 def test_partitions_add_up() -> None:
-    parts = [TimeCounts(10, 1, [1, 2]), TimeCounts(0, 0, []), TimeCounts(5, 0, [0, 3])]
-    assert TimeCounts.added([parts[0], parts[2]], 2) == TimeCounts(15, 1, [1, 5])
+    parts = [TimeCounts(10, 1, [1, 2]), TimeCounts(0, 0, [0, 0]), TimeCounts(5, 0, [0, 3])]
+    assert TimeCounts.added(parts, 2) == TimeCounts(15, 1, [1, 5])
     assert TimeCounts.added([], 2) == TimeCounts(0, 0, [0, 0])
 
 
