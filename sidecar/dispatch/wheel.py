@@ -517,7 +517,8 @@ class WheelPartition:
     @property
     def replayed(self) -> tuple[int, int]:
         """Offsets read again since the start, and of how many."""
-        return self.position - self._replay_from, self._replay_until - self._replay_from
+        until = max(self._replay_from, self._replay_until)
+        return min(self.position, until) - self._replay_from, until - self._replay_from
 
     @property
     def waiting(self) -> int:
