@@ -15,7 +15,7 @@ from fastapi import APIRouter, HTTPException
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-LISTENERS_MAX = 64
+LISTENERS_MAX = 32
 EVERY_S = 1.0
 SEND_TIMEOUT_S = 15.0
 HEARTBEAT = b": still here\n\n"
