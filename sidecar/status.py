@@ -5,7 +5,7 @@ sidecar with workers tells the same as one without.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -292,7 +292,7 @@ def _queues(
     return rows
 
 
-def _told(parts: Sequence[Part], which: Any) -> list[str]:
+def _told(parts: Sequence[Part], which: Callable[[Part], list[str]]) -> list[str]:
     return [_prefixed(part, line) for part in parts for line in which(part)]
 
 
