@@ -1,18 +1,23 @@
 """How much of the schedule topics is still to be gone through, as Kafka tells it, for the whole group.
 
 What the loop holds is only the head of a backlog. The rest is asked of Kafka: only while somebody looks, every few
-seconds at most, and never by the loop.
+seconds at most, and by the process that serves HTTP.
+
+Committed offsets are asked for by a consumer that never joins. An admin client's ListConsumerGroupOffsets ends the
+whole process (``Assertion `eonce->refcnt > 0' failed``) where a broker goes away meanwhile: confluentinc/librdkafka
+issue 3663 and pull request 5397, seen with 2.16.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from connectors.kafka import common_config
 from sidecar.clock import Clock
+from sidecar.settings import Settings
 
 FRESH_MS = 3_000
 FIRST_TIMEOUT_S = 1.0
@@ -37,19 +42,13 @@ class PlaceBacklog(NamedTuple):
 
 
 class Backlog:
-    """Asked by coroutines of one event loop.
+    """Asked by coroutines of one event loop; its clients are made when somebody looks for the first time."""
 
-    Args:
-        topics: the schedule topics.
-        make_admin: a client of its own, made when somebody looks for the first time.
-    """
-
-    def __init__(self, topics: list[str], group_id: str, clock: Clock, make_admin: Callable[[], AdminClient]) -> None:
-        self._topics = topics
-        self._group_id = group_id
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._topics = settings.topic_names.schedule_topics(settings.levels)
         self._clock = clock
-        self._make_admin = make_admin
-        self._admin: AdminClient | None = None
+        self._clients: tuple[AdminClient, Consumer] | None = None
         self._known: list[PlaceBacklog] | None = None
         self._asked_ms = -1e9
         self._asking: asyncio.Task[None] | None = None
@@ -73,9 +72,9 @@ class Backlog:
             self._asking = None
 
     def _ask(self) -> list[PlaceBacklog]:
-        if self._admin is None:
-            self._admin = self._make_admin()
-        admin = self._admin
+        if self._clients is None:
+            self._clients = self._connect()
+        admin, consumer = self._clients
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
         places = [
             TopicPartition(topic, partition)
@@ -86,9 +85,8 @@ class Backlog:
         if not places:
             return []
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
-        asked = [ConsumerGroupTopicPartitions(self._group_id, places)]
-        answer = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S)[self._group_id].result()
-        committed = {(place.topic, place.partition): place.offset for place in answer.topic_partitions}
+        found = consumer.committed(places, _TIMEOUT_S)
+        committed = {(place.topic, place.partition): place.offset for place in found}
         return [
             PlaceBacklog(
                 place.topic,
@@ -98,3 +96,10 @@ class Backlog:
             )
             for place in places
         ]
+
+    def _connect(self) -> tuple[AdminClient, Consumer]:
+        settings = self._settings
+        config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-backlog")
+        # Uncommitted: a commit that is under way is not waited for.
+        own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        return AdminClient(config), Consumer({**config, **own})

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from connectors.receipt import Receipt
-from sidecar.backlog import Backlog
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import admin_client, connect
 from sidecar.clock import HighWaterClock, SystemClock
@@ -230,9 +229,7 @@ class Daemon:
         def make_admin() -> AdminClient:
             return admin_client(settings)
 
-        topics = settings.topic_names.schedule_topics(settings.levels)
-        backlog = Backlog(topics, settings.group_id, clock, make_admin)
-        live = OneProcess(settings, clock, reporter, history, backlog, self._ask_wheel)
+        live = OneProcess(settings, clock, reporter, history, self._ask_wheel)
         return live, Observer(self._health, history, make_admin)
 
     def _is_stopping(self) -> bool:

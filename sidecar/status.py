@@ -13,6 +13,7 @@ from prometheus_client import Gauge
 
 from connectors.contract import DelayLevels
 from connectors.durations import format_duration
+from sidecar.backlog import PlaceBacklog
 from sidecar.dispatch.wheel_figures import WheelFigures, added
 from sidecar.health import Health, State
 from sidecar.history import POINT_MS, Buckets, History, Lateness, Point, totals
@@ -64,8 +65,6 @@ class Part(msgspec.Struct, frozen=True):
     """Lateness by queue."""
     point: Point | None
     """The newest of the history."""
-    backlog: list[tuple[str, int, int]] | None
-    """Topic, partition and lag, of the whole group; None: not known."""
     worker: int | None = None
 
 
@@ -90,7 +89,7 @@ class Reporter:
         self._told = told
         self._history = history
 
-    def part(self, backlog: list[tuple[str, int, int]] | None, wheel_topic: str, quota_bytes: int, now_ms: int) -> Part:
+    def part(self, wheel_topic: str, quota_bytes: int, now_ms: int) -> Part:
         """As of now; what the loop tells is up to a second old, or older where it waits for Kafka."""
         health, metrics, told = self._health, self._metrics, self._told
         verdict = health.verdict()
@@ -118,7 +117,6 @@ class Reporter:
             rates=self._history.rates(),
             minute=self._history.minute(),
             point=points[-1] if points else None,
-            backlog=backlog,
         )
 
 
@@ -128,16 +126,19 @@ def silent_part(worker: int | None, words: str, now_ms: int) -> Part:
     nothing = dict[str, int]()
     return Part(
         *("", "", now_ms, verdict, [words], [], False, False, 0, 0, {}, [], None, [], 0),
-        *(nothing, nothing, nothing, nothing, {}, {}, None, None, worker),
+        *(nothing, nothing, nothing, nothing, {}, {}, None, worker),
     )
 
 
-def present(parts: Sequence[Part], levels: DelayLevels, topics: Mapping[str, str]) -> dict[str, Any]:
+def present(
+    parts: Sequence[Part], levels: DelayLevels, topics: Mapping[str, str], backlog: Sequence[PlaceBacklog] | None
+) -> dict[str, Any]:
     """The answer: of one process, or of all workers.
 
     Args:
         parts: at least one.
         topics: the schedule topics by queue.
+        backlog: of the whole group; None: not known.
     """
     worst = min(parts, key=lambda part: (_STATES.index(part.verdict.state), -part.behind_ms))
     reasons = _told(parts, lambda part: part.reasons)
@@ -146,7 +147,6 @@ def present(parts: Sequence[Part], levels: DelayLevels, topics: Mapping[str, str
     minute = [buckets for part in parts for buckets in part.minute.values()]
     rates = {name: _added(part.rates.get(name, {}) for part in parts) for name in ("ingested", "delivered", "rejected")}
     progress = [part.verdict.progress for part in parts if part.verdict.progress is not None]
-    backlog = next((part.backlog for part in parts if part.backlog is not None), None)
     places = _places(parts, backlog)
     return {
         "version": next((part.version for part in parts if part.version), ""),
@@ -227,9 +227,9 @@ def _newest(parts: Iterable[Part]) -> list[Point]:
     return [point for point in points if point.at_ms == last_ms]
 
 
-def _places(parts: Sequence[Part], backlog: list[tuple[str, int, int]] | None) -> list[dict[str, Any]]:
+def _places(parts: Sequence[Part], backlog: Sequence[PlaceBacklog] | None) -> list[dict[str, Any]]:
     """Every partition that is read, or has a backlog; the largest backlog first."""
-    lags = {(topic, partition): lag for topic, partition, lag in backlog or []}
+    lags = {(place.topic, place.partition): place.lag for place in backlog or []}
     rows = []
     for part in parts:
         for place in part.places:

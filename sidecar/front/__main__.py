@@ -11,6 +11,7 @@ from types import FrameType
 import uvicorn
 from prometheus_client import CollectorRegistry
 
+from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
@@ -56,7 +57,8 @@ def main() -> None:
     kafka = FrontKafka(settings)
     kafka.settle_earlier_life()
     sidecar = Sidecar(orders.address)
-    live = SeveralProcesses(settings, [sidecar], SystemClock())
+    clock = SystemClock()
+    live = SeveralProcesses(settings, [sidecar], clock, Backlog(settings, clock))
     events = Events(live.status)
     app = make_front(settings, make_relay_to_one(sidecar, CollectorRegistry()), kafka, live, events)
     server = Server(server_config(app), events)

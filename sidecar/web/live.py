@@ -7,7 +7,6 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Response
 
-from sidecar.backlog import Backlog
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
 from sidecar.history import History, Point
@@ -46,24 +45,19 @@ class OneProcess:
         clock: Clock,
         reporter: Reporter,
         history: History,
-        backlog: Backlog,
         ask_wheel: AskWheel,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._reporter = reporter
         self._history = history
-        self._backlog = backlog
         self._ask_wheel = ask_wheel
         self._one_at_a_time = asyncio.Lock()
 
-    async def part(self) -> Part:
+    def part(self) -> Part:
         """What this process has to tell."""
-        known = await self._backlog.known()
-        backlog = None if known is None else [(place.topic, place.partition, place.lag) for place in known]
-        return self._reporter.part(
-            backlog, self._settings.topic_names.wheel, self._settings.disk_quota_bytes, self._clock.now_ms()
-        )
+        settings = self._settings
+        return self._reporter.part(settings.topic_names.wheel, settings.disk_quota_bytes, self._clock.now_ms())
 
     def points(self) -> list[Point]:
         """The last hour."""
@@ -120,7 +114,7 @@ def part_router(live: OneProcess) -> APIRouter:
 
     @router.get("/api/v1/status/part")
     async def part() -> Response:
-        return _json(await live.part())
+        return _json(live.part())
 
     @router.get("/api/v1/history/part")
     async def points() -> Response:

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 from fastapi import HTTPException
 
+from sidecar.backlog import Backlog
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.history import Point
@@ -49,10 +50,11 @@ class SeveralProcesses:
         processes: their addresses change as they are started anew.
     """
 
-    def __init__(self, settings: Settings, processes: Sequence[Place], clock: Clock) -> None:
+    def __init__(self, settings: Settings, processes: Sequence[Place], clock: Clock, backlog: Backlog) -> None:
         self._settings = settings
         self._processes = processes
         self._clock = clock
+        self._backlog = backlog
         self._topics = topics_by_queue(settings)
         self._status_pace = Pace[dict[str, Any]](STATUS_REST)
         self._history_pace = Pace[dict[str, Any]](STATUS_REST)
@@ -73,8 +75,10 @@ class SeveralProcesses:
         return await self._wheel_pace.ask(window, lambda: self._wheel(window))
 
     async def _status(self) -> dict[str, Any]:
+        asking = asyncio.create_task(self._backlog.known())
         parts = await asyncio.gather(*map(self._part, self._processes))
-        return present(parts, self._settings.levels, self._topics)
+        backlog = await asking
+        return present(parts, self._settings.levels, self._topics, backlog)
 
     async def _history(self) -> dict[str, Any]:
         asked = (self._ask(one, "/api/v1/history/part", PART_TIMEOUT_S, list[Point]) for one in self._processes)

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
@@ -76,7 +77,7 @@ class Supervisor:
             relay = make_relay(self._workers, self._registry, self._switched)
             kafka = FrontKafka(settings)
             kafka.settle_earlier_life()
-            live = SeveralProcesses(settings, self._workers, self._clock)
+            live = SeveralProcesses(settings, self._workers, self._clock, Backlog(settings, self._clock))
             events = Events(live.status)
             front = make_front(settings, relay, kafka, live, events)
             listener = listen(settings.http_host, settings.http_port)

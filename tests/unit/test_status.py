@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from connectors.contract import DelayLevels
+from sidecar.backlog import PlaceBacklog
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.health import State
 from sidecar.history import Point
@@ -30,7 +31,6 @@ def part(
     wheel_partitions: list[int] | None = None,
     minute: dict[str, list[tuple[int, int]]] | None = None,
     point: Point | None = None,
-    backlog: list[tuple[str, int, int]] | None = None,
     stopped: dict[str, str] | None = None,
 ) -> Part:
     return Part(
@@ -56,14 +56,13 @@ def part(
         rates={"ingested": {"1": 1.5}, "delivered": {"1": 0.5, "wheel": 1.0}, "rejected": {"": 0.0}},
         minute=minute or {},
         point=point,
-        backlog=backlog,
         worker=worker,
     )
 
 
-def shown(*parts: Part) -> dict[str, Any]:
+def shown(*parts: Part, backlog: list[PlaceBacklog] | None = None) -> dict[str, Any]:
     """As it goes over the wire."""
-    told: dict[str, Any] = json.loads(msgspec.json.encode(present(parts, LEVELS, TOPICS)))
+    told: dict[str, Any] = json.loads(msgspec.json.encode(present(parts, LEVELS, TOPICS, backlog)))
     return told
 
 
@@ -141,8 +140,13 @@ def test_points_of_the_same_seconds_are_one() -> None:
 
 def test_the_backlog_is_what_kafka_has_and_the_loop_does_not() -> None:
     places = [PlaceTold("S-1", 0, "1", 40, 2_000, ""), PlaceTold("S-wheel", 0, "wheel", 1_000, 0, "intake is paused")]
-    backlog = [("S-1", 0, 100), ("S-1", 1, 30), ("S-2", 0, 0), ("S-wheel", 0, 5)]
-    told = shown(part(places=places, backlog=backlog, stopped={"S-1-1": "retention"}))
+    backlog = [
+        PlaceBacklog("S-1", 0, 900, 1_000),
+        PlaceBacklog("S-1", 1, -1, 30),
+        PlaceBacklog("S-2", 0, 7, 7),
+        PlaceBacklog("S-wheel", 0, 20, 25),
+    ]
+    told = shown(part(places=places, stopped={"S-1-1": "retention"}), backlog=backlog)
     rows = {row["queue"]: row for row in told["queues"]}
     assert list(rows) == ["1", "2", "wheel", "sendback"]
     assert (rows["1"]["waiting"], rows["1"]["unread"], rows["1"]["partitions"]) == (130, 90, 2)
@@ -157,7 +161,7 @@ def test_the_backlog_is_what_kafka_has_and_the_loop_does_not() -> None:
 
 @pytest.mark.parametrize("backlog", [None, []])
 def test_without_kafkas_word_it_tells_what_the_loop_has(backlog: list[Any] | None) -> None:
-    told = shown(part(places=[PlaceTold("S-1", 0, "1", 40, None, "")], backlog=backlog))
+    told = shown(part(places=[PlaceTold("S-1", 0, "1", 40, None, "")]), backlog=backlog)
     assert (told["queues"][0]["waiting"], told["queues"][0]["unread"]) == (40, None)
 
 
@@ -178,6 +182,5 @@ def test_a_part_survives_the_way_to_the_supervisor() -> None:
         wheel=figures,
         minute={"1": [(3, 4)]},
         point=Point(5_000, 1, 2, 0, 10, [(5, 2)]),
-        backlog=[("S-1", 0, 3)],
     )
     assert msgspec.json.decode(msgspec.json.encode(sent), type=Part) == sent
