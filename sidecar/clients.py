@@ -14,8 +14,7 @@ from connectors.kafka import common_config, consumer_config, producer_config, tr
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, UsageError
-from sidecar.intake.enqueue_get import StartFinder
-from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
 from sidecar.settings import Settings
 from sidecar.topic_plan import group_topic_configs
 

@@ -1,6 +1,7 @@
 """The shapes that travel from intake to dispatch. Plain tuples: a class per record would cost more than parsing it."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -36,13 +37,10 @@ _StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, ms
 encode_record = msgspec.msgpack.Encoder().encode
 """An `Outgoing` as the payload log holds it."""
 
-_decode = msgspec.msgpack.Decoder(_StoredTuple).decode
+_decode: Callable[[bytes], object] = msgspec.msgpack.Decoder(_StoredTuple).decode
 
-
-def decode_record(payload: bytes) -> Outgoing:
-    """The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
-    record: Outgoing = _decode(payload)
-    return record
+decode_record = cast(Callable[[bytes], Outgoing], _decode)
+"""The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
 
 
 def source_headers(record: Outgoing) -> Headers:

@@ -8,7 +8,6 @@ import typer
 import yaml
 
 from sidecar.cli.options import with_settings
-from sidecar.daemon import Daemon
 from sidecar.data_dir import left_over
 from sidecar.logs import configure_logging
 from sidecar.settings import Settings, unknown_environment
@@ -31,10 +30,14 @@ def run(settings: Settings) -> None:
         log.warning("environment variable names no setting", variable=name)
     for directory in left_over(settings.data_dir, settings.workers):
         log.info("not used by this number of workers, may be removed while stopped", directory=str(directory))
+    # Imported by the process that needs it: the other commands start in half the time, and one process alone has no use
+    # for 10 MB of supervisor.
     if settings.workers == 1:
+        from sidecar.daemon import Daemon
+
         Daemon(settings).run()
     else:
-        from sidecar.workers.supervisor import Supervisor  # 10 MB that one process alone has no use for
+        from sidecar.workers.supervisor import Supervisor
 
         Supervisor(settings).run()
 

@@ -12,11 +12,6 @@ from rich.table import Table
 
 from sidecar.data_dir import DataDir, stores
 from sidecar.errors import DataDirectoryError
-from sidecar.store import checkpoint as checkpoints
-from sidecar.store.errors import StoreError
-from sidecar.store.files import RealFileSystem
-from sidecar.store.opening import check_store
-from sidecar.store.timer_store import CHECKPOINT
 
 Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -35,6 +30,11 @@ def register(app: typer.Typer) -> None:
 
 def inspect(directory: Directory, as_json: Json = False) -> None:
     """Show each wheel partition's checkpoint and the size of its logs."""
+    from sidecar.store import checkpoint as checkpoints  # with numpy, which no other command waits for
+    from sidecar.store.errors import StoreError
+    from sidecar.store.files import RealFileSystem
+    from sidecar.store.timer_store import CHECKPOINT
+
     told: dict[str, dict[str, Any]] = {}
     with _at_rest(directory) as partitions:
         for path in partitions:
@@ -67,6 +67,9 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 
     A damaged directory needs no repair: the sidecar notices and rebuilds it from Kafka.
     """
+    from sidecar.store.files import RealFileSystem
+    from sidecar.store.opening import check_store
+
     with _at_rest(directory) as partitions:
         found = {str(path.relative_to(directory)): check_store(path, RealFileSystem()) for path in partitions}
     if as_json:

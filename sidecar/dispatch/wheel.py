@@ -48,6 +48,7 @@ TRY_AGAIN_MS = 1_000
 """How long intake pauses before it tries a full disk again."""
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms: for the oldest pending record, and for metrics."""
+BEYOND_ALL_OFFSETS = 2**63
 HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
 
@@ -203,6 +204,8 @@ class WheelPartition:
         cancels: list[Pending] = []
         parse = self._parser.parse
         last_from, last_plan = self._plans.since[-1]
+        plain_from = BEYOND_ALL_OFFSETS if self._trace else max(last_from, self._replay_until)
+        rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
         try:
             for message in messages:
                 offset: int = message.offset()  # type: ignore[assignment]
@@ -217,7 +220,18 @@ class WheelPartition:
                     headers, request = [], _UNREADABLE
                 if type(request) is tuple and not cancels:  # a plain one: nearly always
                     parsed: Parsed = request  # type: ignore[assignment]
-                    self._schedule(parsed, plan, message, headers, offset, timestamp_ms, now_ms)
+                    topic, partition, carried, uniq_key, due_ms, _, origin_offset = parsed
+                    if origin_offset == offset >= plain_from and due_ms - timestamp_ms < rolls_from_ms:
+                        # What `_schedule` does with one that neither rolls, nor has rolled, nor is read again.
+                        carried.append((_UNIQ_KEY, uniq_key))
+                        carried.append((_TIMER_OUT_MS, b"%d" % due_ms))
+                        record = topic, partition, message.key(), message.value(), carried, due_ms, offset, headers
+                        if due_ms <= now_ms:
+                            self._arriving.append(record)
+                        else:
+                            self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+                    else:
+                        self._schedule(parsed, plan, message, headers, offset, timestamp_ms, now_ms)
                 elif isinstance(request, Cancel | Replace):
                     if self._decisions.ahead + len(cancels) >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
                         self._is_waiting_for_late = True
@@ -511,8 +525,10 @@ class WheelPartition:
                 watermark = max(watermark, (stored[-1][5], stored[-1][6]))
                 records = records + stored if records else stored
                 max_records -= len(stored)
-                max_bytes -= sum(len(record[3] or b"") for record in stored)
-            if arrived_ms is None or max_records <= 0 or max_bytes <= 0 or self._is_more_due(until_ms):
+            if arrived_ms is None or max_records <= 0 or self._is_more_due(until_ms):
+                break
+            max_bytes -= sum([len(record[3] or b"") for record in stored])
+            if max_bytes <= 0:
                 break
             # 2. Then those.
             late = self._late.take(max_records, max_bytes)

@@ -4,7 +4,7 @@ Every assignment, revocation or loss raises ``epoch``; what belongs to an older 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -14,6 +14,7 @@ from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
 from sidecar.intake.progress import ProgressError, Start, Stop
 from sidecar.intake.reopening import Place, Reopening
+from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
 from sidecar.store.errors import StoreError
@@ -29,13 +30,6 @@ _OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
-
-
-class StartFinder(Protocol):
-    """Finds where reading begins."""
-
-    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
-        """A verdict per partition. Blocks until Kafka answers."""
 
 
 class Run(NamedTuple):

@@ -26,8 +26,8 @@ _ROLL_PROOF = str(Header.TIMER_ROLL_PROOF)
 
 _NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, _DELETE, _REPLACE}
 """Names that parsing looks at; they are taken off the record."""
-_PLAIN = frozenset({_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS})
-"""Names with which nearly all records make do."""
+_SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS}
+"""Names that nearly all records do without."""
 
 
 Parsed = tuple[str, int, Headers, bytes, int, int, int]
@@ -88,28 +88,36 @@ class WheelParser:
         Args:
             timestamp_ms: the record's own, from which delays count.
         """
+        # The rules of `_parse` for a record with a destination it has seen before and an absolute time in reach. Names
+        # are compared one by one: each is a new string, whose hash would cost more.
         carried: Headers = []
-        control: dict[str, bytes | None] = {}
-        is_plain = True
+        real_topic = deliver = given_id = None
         for header in headers:
-            name = header[0]
-            if name in _PLAIN:
-                control[name] = header[1]
-            elif name in _NOTED:
-                control[name] = header[1]
-                is_plain = False
+            name, value = header
+            if name == _REAL_TOPIC:
+                real_topic = value
+            elif name == _TIMER_DELIVER_MS:
+                deliver = value
+            elif name == _UNIQ_KEY:
+                given_id = value
+            elif name in _SPECIAL:
+                break
             else:
                 carried.append(header)
-        if is_plain:
-            # The rules of `_parse` for a record with a destination it has seen before and an absolute time in reach.
-            deliver = control.get(_TIMER_DELIVER_MS)
-            topic = self._topics.get(control.get(_REAL_TOPIC))
+        else:
+            topic = self._topics.get(real_topic)
             if topic is not None and deliver is not None and deliver.isdigit() and len(deliver) <= DIGITS_MAX:
                 due_ms = int(deliver)
                 if due_ms - timestamp_ms <= plan.max_delay_ms:
-                    uniq_key = control.get(_UNIQ_KEY) or self._id_prefix + b"%d" % offset
+                    uniq_key = given_id or self._id_prefix + b"%d" % offset
                     return topic, BY_KEY, carried, uniq_key, due_ms, 0, offset
-        return self._parse(control, carried, offset, timestamp_ms, plan)
+        return self._parse(
+            {name: value for name, value in headers if name in _NOTED},
+            [header for header in headers if header[0] not in _NOTED],
+            offset,
+            timestamp_ms,
+            plan,
+        )
 
     def _parse(
         self, control: dict[str, bytes | None], carried: Headers, offset: int, timestamp_ms: int, plan: Plan

@@ -1,6 +1,7 @@
 """Asks Kafka for what `sidecar.intake.progress` decides on: committed progress, and the logs' ranges."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -16,6 +17,13 @@ _TIMEOUT_S = 5.0
 _ATTEMPTS = 12
 
 log = structlog.get_logger("timewheel.intake")
+
+
+class StartFinder(Protocol):
+    """Finds where reading begins."""
+
+    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
+        """A verdict per partition. Blocks until Kafka answers."""
 
 
 class KafkaStartFinder:

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
-from zlib import crc32
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.errors import CorruptCheckpoint, UnknownFormatVersion
 from sidecar.store.files import FileSystem, read_full, replace_file

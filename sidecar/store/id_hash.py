@@ -4,9 +4,9 @@ Both are stable across processes and versions of Python: they stand on disk. Nei
 """
 
 from collections.abc import Sequence
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.layout import Int64Array
 

@@ -23,10 +23,10 @@ import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange, StoreError
 from sidecar.store.files import FileSystem
@@ -146,9 +146,8 @@ class PayloadLog:
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
         count = len(positions)
-        payloads = [b""] * count
         if count == 0:
-            return payloads
+            return []
         order = np.argsort(positions, kind="stable")
         begins = positions[order]
         wanted = sizes[order].astype(np.int64)
@@ -168,12 +167,17 @@ class PayloadLog:
             data = self._segments.read(int(bases[segment[begin]]), behind - first, first)
             if len(data) < behind - first:
                 raise self._corrupt(first, "the file ends inside it or soon after")
-            for position, end in zip(begin_list[begin:stop], end_list[begin:stop], strict=True):
-                body = position - first + HEADER_BYTES
-                heads.append(data[body - HEADER_BYTES : body])
-                bodies.append(data[body : end - first])
+            before = first - HEADER_BYTES
+            heads += [data[position - first : position - before] for position in begin_list[begin:stop]]
+            bodies += [
+                data[position - before : end - first]
+                for position, end in zip(begin_list[begin:stop], end_list[begin:stop], strict=True)
+            ]
             begin = stop
         self._verify(begins, wanted, np.frombuffer(b"".join(heads), PAYLOAD_HEADER), bodies)
+        if (order[1:] > order[:-1]).all():
+            return bodies
+        payloads = [b""] * count
         for place, payload in zip(order.tolist(), bodies, strict=True):
             payloads[place] = payload
         return payloads

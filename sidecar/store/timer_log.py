@@ -24,9 +24,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.errors import (
     CorruptFile,

@@ -29,9 +29,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.errors import SlotConflict, WrongFileSize
 from sidecar.store.files import FileSystem, write_all
