@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -347,17 +348,16 @@ def test_the_readmes_lines_run(kafka: Kafka, prefix: str, sidecar: SidecarProces
     commands = section.partition("```sh\n")[2].partition("```")[0].replace("\\\n", " ")
     lines = [line for line in commands.replace("',\n", "',").replace("},\n", "},").splitlines() if line.strip()]
     assert len(lines) == 8
-    receipt = ""
-    for line in lines:
+    environment = dict(os.environ)
+
+    def told(line: str) -> Any:
         command = line.replace("localhost:8080", str(sidecar.http_address))
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=True)
+        answer = json.loads(ended.stdout)
+        return None if "no-such-group" in answer.get("type", "") else answer  # it is on its way
 
-        def told(command: str = command) -> Any:
-            environment = {**os.environ, "RECEIPT": receipt}
-            ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=True)
-            answer = json.loads(ended.stdout)
-            return None if "no-such-group" in answer.get("type", "") else answer
-
-        answer = wait_until(told, line)
+    for line in lines:
+        answer = wait_until(partial(told, line), line)
         assert "type" not in answer, (line, answer)
-        receipt = answer.get("receipt", receipt)
+        environment["RECEIPT"] = answer.get("receipt", environment.get("RECEIPT", ""))
     assert answer["dry_run"] is True
