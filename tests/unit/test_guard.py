@@ -135,6 +135,14 @@ def test_the_token_opens_the_api_and_probes_want_none(serve: Serve) -> None:
         assert ask(place, head(path=path, Host="10.0.0.7:8080"))[0] == 200
 
 
+def test_what_comes_with_a_probe_is_not_read(serve: Serve) -> None:
+    place = serve("secret", body_max_bytes=10)
+    with connected(place) as connection:
+        connection.sendall(head(path="/metrics", Content_Length="1000000000") + b"x" * 10_000)
+        assert read(connection)[::2] == (200, b"")
+    assert ask(place, head("POST", path="/metrics", Content_Type="application/json", Content_Length="11"))[0] == 413
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:1", "[::1]:8080", "LOCALHOST"])
 def test_loopback_names_are_ours(serve: Serve, host: str) -> None:
     assert ask(serve(), head(Host=host))[0] == 200
