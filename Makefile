@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit check format bench lock clean
+.PHONY: help setup demo test test-slow test-unit check format bench lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,11 @@ setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's jars, a Jav
 demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 	@$(BIN)/timewheel demo
 
-test: $(VENV)/dev ## Every test but the long ones, against a real Kafka
-	@$(BIN)/pytest
+test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
+	@$(BIN)/pytest -m 'not slow'
+
+test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
+	@$(BIN)/pytest -m slow
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation

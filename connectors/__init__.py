@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from connectors.consumer import RetryingConsumer
     from connectors.consuming.message import ConsumeContext, ConsumedMessage, ConsumeResult, MessageModel
     from connectors.contract import DelayLevels, Header, TopicNames
+    from connectors.dead_letters import DeadLetters
     from connectors.pending_receipt import PendingReceipt
     from connectors.producer import ScheduledProducer
     from connectors.receipt import Receipt
@@ -25,6 +26,7 @@ _HOMES = {
     "ConsumeContext": "connectors.consuming.message",
     "ConsumeResult": "connectors.consuming.message",
     "ConsumedMessage": "connectors.consuming.message",
+    "DeadLetters": "connectors.dead_letters",
     "DelayLevels": "connectors.contract",
     "Header": "connectors.contract",
     "MessageModel": "connectors.consuming.message",
@@ -42,6 +44,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeResult",
     "ConsumedMessage",
+    "DeadLetters",
     "DelayLevels",
     "Header",
     "MessageModel",

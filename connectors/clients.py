@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from connectors.clock import Clock, SystemClock
 
@@ -24,6 +25,8 @@ class Clients(Protocol):
 
     def consumer(self, config: Mapping[str, Any], /) -> Any: ...
 
+    def admin(self, config: Mapping[str, Any], /) -> Any: ...
+
 
 class KafkaClients:
     """Real ones."""
@@ -35,3 +38,6 @@ class KafkaClients:
 
     def consumer(self, config: Mapping[str, Any], /) -> Consumer:
         return Consumer(dict(config))
+
+    def admin(self, config: Mapping[str, Any], /) -> AdminClient:
+        return AdminClient(dict(config))

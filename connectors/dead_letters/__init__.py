@@ -14,14 +14,16 @@ moves letters although they have been redriven, for when they went to the wrong 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from connectors.clients import Clients, KafkaClients
 from connectors.contract import TopicKind, TopicNames
-from connectors.dead_letters.cluster import ClientFactory, Cluster, Place, Ranges
+from connectors.dead_letters.cluster import Cluster, Place, Ranges
 from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import HEADER_ERRORS, DeadLetter, Filter, FilterError, Reason
@@ -31,7 +33,6 @@ from connectors.dead_letters.redrive import BATCH, Pace, Redrive, Redriven
 
 __all__ = [
     "DEFAULT_MAX_REDRIVES",
-    "ClientFactory",
     "DeadLetter",
     "DeadLetters",
     "DeadLettersError",
@@ -89,23 +90,34 @@ class Page(NamedTuple):
     """Partition and offset for `browse`; None: that was the last page."""
 
 
+def _one_thread() -> Executor:
+    return ThreadPoolExecutor(1, "commit")
+
+
 class DeadLetters:
     """The dead letters of every group.
 
     Args:
         config: librdkafka's.
         names: of the topics, for sidecars with a prefix or templates of their own.
-        factory: makes the clients; those of `connectors.testing` in tests.
+        clients: where the Kafka clients come from; a `connectors.testing.InMemoryKafka` in tests.
+        executor: what makes an executor for the blocking calls that nothing else has to wait for, one at a time.
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
     not answer, and NoSuchGroupError for a group that has no dead-letter topic.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], *, names: TopicNames | None = None, factory: ClientFactory | None = None
+        self,
+        config: Mapping[str, Any],
+        *,
+        names: TopicNames | None = None,
+        clients: Clients | None = None,
+        executor: Callable[[], Executor] = _one_thread,
     ) -> None:
         self._names = names or TopicNames()
-        self._cluster = Cluster(config, factory)
+        self._cluster = Cluster(config, clients or KafkaClients())
+        self._executor = executor
 
     def group_of(self, name: str) -> str:
         """The group that is meant by its id or by the logical or physical name of its dead-letter topic."""
@@ -228,7 +240,7 @@ class DeadLetters:
         failures: list[KafkaError] = []
         producers = [] if dry_run else self._producers(topic, ledger, failures)
         pace = Pace(rate, wait, time.monotonic)
-        with self._cluster.executor() as executor:
+        with self._executor() as executor:
             redrive = Redrive(
                 planner,
                 chosen or Filter(),

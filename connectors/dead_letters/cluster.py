@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -19,6 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
 
+from connectors.clients import Clients
 from connectors.dead_letters.errors import NotAnsweredError
 from connectors.kafka import common_config, consumer_config, transactional_config
 
@@ -36,16 +35,6 @@ Ranges = dict[Place, tuple[int, int]]
 """The first offset, and the one behind the last."""
 
 
-class ClientFactory(NamedTuple):
-    """What makes the clients: confluent-kafka's, or those of `connectors.testing`."""
-
-    consumer: Callable[[dict[str, Any]], Consumer] = Consumer
-    producer: Callable[[dict[str, Any]], Producer] = Producer
-    admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
-    executor: Callable[[], Executor] = partial(ThreadPoolExecutor, 1, "commit")
-    """Runs the blocking calls for which nothing else has to wait, one at a time."""
-
-
 class Cluster:
     """Topics, logs and transactions.
 
@@ -55,13 +44,12 @@ class Cluster:
     Every method raises NotAnsweredError where Kafka does not answer.
     """
 
-    def __init__(self, config: Mapping[str, Any], factory: ClientFactory | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any], clients: Clients) -> None:
         options = {name: str(value) for name, value in config.items() if name != "bootstrap.servers"}
         self._options = options
         self._servers = str(config["bootstrap.servers"])
-        self._factory = factory or ClientFactory()
-        self.executor = self._factory.executor
-        self._admin = self._factory.admin(common_config(self._servers, options, _NAME))
+        self._clients = clients
+        self._admin: AdminClient = clients.admin(common_config(self._servers, options, _NAME))
 
     def topics(self) -> dict[str, int]:
         """Every topic, with the number of its partitions."""
@@ -137,7 +125,7 @@ class Cluster:
         if not left:
             yield iter(())
             return
-        consumer = self._factory.consumer(
+        consumer = self._clients.consumer(
             consumer_config(self._servers, self._options, group_id=_NAME, instance_id=None, session_timeout_ms=45_000)
         )
         try:
@@ -156,7 +144,7 @@ class Cluster:
             transactional_id=transactional_id,
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
         )
-        producer = self._factory.producer({**config, "on_delivery": on_delivery})
+        producer: Producer = self._clients.producer({**config, "on_delivery": on_delivery})
         with answered():
             until_answered(producer.init_transactions)
         return producer

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.client import Client, Config, Life
+from connectors.testing.clock import Clock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.producer import InMemoryProducer
 
@@ -30,13 +31,17 @@ class Process:
     def is_dead(self) -> bool:
         return self.life is Life.DEAD
 
-    def consumer(self, config: Config) -> InMemoryConsumer:
+    @property
+    def clock(self) -> Clock:
+        return self._kafka.clock
+
+    def consumer(self, config: Config, /) -> InMemoryConsumer:
         return self._adopt(InMemoryConsumer(self._kafka, self, config))
 
-    def producer(self, config: Config) -> InMemoryProducer:
+    def producer(self, config: Config, /) -> InMemoryProducer:
         return self._adopt(InMemoryProducer(self._kafka, self, config))
 
-    def admin(self, config: Config) -> InMemoryAdmin:
+    def admin(self, config: Config, /) -> InMemoryAdmin:
         return self._adopt(InMemoryAdmin(self._kafka, self, config))
 
     def kill(self) -> None:

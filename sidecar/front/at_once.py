@@ -342,11 +342,12 @@ def _begin(scheduler: TransactionalScheduler, number: int, begin: Begin) -> Pend
 
 
 def _refused(begun: Sequence[tuple[int, PendingReceipt]]) -> RefusedRecordError | None:
-    """The first that Kafka has refused."""
-    for number, pending in begun:
-        if pending.error is not None and pending.error.code() in REFUSALS:
-            return RefusedRecordError(number, pending.error.str(), pending.error)
-    return None
+    """The one that Kafka has refused: of a batch, which is refused whole, the largest."""
+    refused = [(number, one.error, one.message) for number, one in begun if one.error and one.error.code() in REFUSALS]
+    if not refused:
+        return None
+    number, error, _ = max(refused, key=lambda found: len(found[2].value() or b"") if found[2] else 0)
+    return RefusedRecordError(number, error.str(), error)
 
 
 def _place(pending: PendingReceipt) -> Place:

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query
@@ -18,6 +18,7 @@ from connectors.dead_letters import (
     Summary,
 )
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.threads import Threads
 from sidecar.web.problems import Kind, ProblemError, described
 
 T = TypeVar("T")
@@ -98,12 +99,10 @@ class LettersAnswer(BaseModel):
 def dead_letters_router(kafka: FrontKafka) -> APIRouter:
     """Reads the dead-letter topics."""
     router = APIRouter()
-    readers = asyncio.Semaphore(READERS)
+    readers = Threads("dead-letters", READERS)
 
     async def read(call: Callable[[], T]) -> T:
-        """Run a blocking call in a thread, which goes on where nobody waits any more."""
-        async with readers:
-            return await answered(asyncio.to_thread(call))
+        return await answered(readers.run(call))
 
     @router.get(
         "/api/v1/dead-letters",
@@ -164,11 +163,11 @@ def chosen_by(conditions: list[str]) -> Filter:
         raise ProblemError.of_fields([("filter", str(error))]) from None
 
 
-async def answered(reading: "asyncio.Future[T] | Any") -> T:
+async def answered(reading: Awaitable[T]) -> T:
     """What a thread tells of dead letters. Raises ProblemError."""
     try:
         async with asyncio.timeout(READ_WITHIN_S):
-            told: T = await reading
+            told = await reading
     except TimeoutError:
         raise ProblemError(
             Kind.UNAVAILABLE, f"Kafka has not told the dead letters within {READ_WITHIN_S:.0f} s"

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.async_producer import AsyncScheduledProducer
 from connectors.clients import Clients, KafkaClients
-from connectors.dead_letters import ClientFactory, DeadLetters
+from connectors.dead_letters import DeadLetters
 from connectors.dead_letters.cluster import Cluster
 from connectors.kafka import common_config
 from connectors.kafka_errors import REFUSALS
@@ -43,15 +43,12 @@ class FrontKafka:
     """Producers and dead letters for the settings.
 
     Args:
-        clients, factory: in tests, those of an in-memory Kafka.
+        clients: in tests, those of an in-memory Kafka.
     """
 
-    def __init__(
-        self, settings: Settings, clients: Clients | None = None, factory: ClientFactory | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, clients: Clients | None = None) -> None:
         self._settings = settings
         self._clients: Clients = clients or KafkaClients()
-        self._factory = factory
         self._names = settings.topic_names
         self._producer: AsyncScheduledProducer | None = None
         self._making = asyncio.Lock()
@@ -104,7 +101,7 @@ class FrontKafka:
         with self._dead_letters_lock:
             if self._dead_letters is None:
                 config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
-                self._dead_letters = DeadLetters(config, names=self._names, factory=self._factory)
+                self._dead_letters = DeadLetters(config, names=self._names, clients=self._clients)
             return self._dead_letters
 
     def settle_earlier_life(self) -> None:
@@ -131,7 +128,7 @@ class FrontKafka:
 
     def _make_ledger(self) -> KeyLedger:
         config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
-        return KeyLedger(Cluster(config, self._factory), self._names.idempotency)
+        return KeyLedger(Cluster(config, self._clients), self._names.idempotency)
 
 
 async def acknowledged(begun: Awaitable[T], *, id: str = "") -> T:  # noqa: A002

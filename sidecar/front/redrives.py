@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.dead_letters import DEFAULT_MAX_REDRIVES, DeadLettersError, Filter, Redriven
 from sidecar.front.dead_letters import FILTERS_MAX, Group, answered, chosen_by, problem_of
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.threads import Threads
 from sidecar.web.problems import Kind, ProblemError, described
 
 RUNNING_MAX = 2
@@ -209,6 +210,8 @@ def redrives_router(kafka: FrontKafka) -> APIRouter:
     """Moves dead letters."""
     router = APIRouter()
     jobs = Jobs()
+    checks = Threads("redrive-checks", RUNNING_MAX)
+    running_jobs = Threads("redrives", RUNNING_MAX)
 
     @router.post(
         "/api/v1/dead-letters/{group}/redrive",
@@ -222,10 +225,10 @@ def redrives_router(kafka: FrontKafka) -> APIRouter:
     async def redrive(group: Group, response: Response, wanted: RedriveRequest | None = None) -> RedriveAnswer:
         wanted = wanted or RedriveRequest()
         job = Job(group, wanted, chosen_by(wanted.filter))
-        job.group = await answered(asyncio.to_thread(lambda: kafka.dead_letters().check(group, wanted.to)))
+        job.group = await answered(checks.run(lambda: kafka.dead_letters().check(group, wanted.to)))
         jobs.add(job)
         log.info("redrive begun", redrive=job.id, group=job.group, **wanted.model_dump(exclude_defaults=True))
-        running = asyncio.get_running_loop().run_in_executor(None, job.run, kafka)
+        running = asyncio.create_task(running_jobs.run(lambda: job.run(kafka)))
         await asyncio.wait([running], timeout=ANSWERED_AFTER_S)
         if isinstance(job.error, DeadLettersError):
             problem = problem_of(job.error)

@@ -81,8 +81,8 @@ class Guard:
         answer = _Answer(send)
         try:
             self._check(scope)
-            if scope["path"] in PROBES:
-                await self._app(scope, receive, answer.send)
+            if _is_probe(scope):
+                await self._app(scope, _without_body(receive), answer.send)
             else:
                 await self._admit(scope, receive, answer)
         except ProblemError as problem:
@@ -96,7 +96,7 @@ class Guard:
             raise ProblemError(Kind.PATH_TOO_LONG, f"path and query may have {TARGET_MAX_BYTES} bytes")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_MAX_BYTES:
             raise ProblemError(Kind.HEADERS_TOO_LARGE, f"the header may have {HEADERS_MAX_BYTES} bytes")
-        if scope["path"] in PROBES:
+        if _is_probe(scope):
             return
         if self._authorization is None:
             _check_that_no_other_site_asks(scope)
@@ -261,6 +261,20 @@ class _Body:
     def forget(self) -> None:
         self._guard.give_bytes(self._size_bytes)
         self._size_bytes = 0
+
+
+def _is_probe(scope: Scope) -> bool:
+    return scope["path"] in PROBES and scope["method"] == "GET"
+
+
+def _without_body(receive: Receive) -> Receive:
+    """Whatever comes with a probe, nobody reads it."""
+    told = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def nothing() -> Message:
+        return told.pop() if told else await receive()
+
+    return nothing
 
 
 def _check_that_no_other_site_asks(scope: Scope) -> None:

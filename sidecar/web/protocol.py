@@ -60,14 +60,15 @@ class GuardedProtocol(H11Protocol):
     def handle_events(self) -> None:
         cycle = self.cycle
         super().handle_events()
-        if self.cycle is not cycle:
+        if self.cycle is not cycle:  # another request
             self._head_has_come()
+            self._stop_lingering()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
             return
-        if self.conn.their_state is h11.SEND_BODY:
+        if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             self._lingering_bytes = 0
             self._linger_timer = self.loop.call_later(LINGER_S, self.transport.close)
         elif self.conn.their_state is h11.IDLE:

@@ -3,10 +3,13 @@
 import base64
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +337,27 @@ def test_while_kafka_is_away_requests_are_refused_in_bounded_time(tmp_path: Path
                 assert answer.problem == ("unavailable" if answer.body.get("id") is None else "unknown-outcome")
             assert api.get("/dead-letters").problem == "unavailable"
             assert process.get("/healthz")[0] == 200
+
+
+def test_the_readmes_lines_run(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    assert shutil.which("curl"), "curl is not installed"
+    sidecar.settings["levels"] = "1s 5s 10s"
+    kafka.create_topic(f"{prefix}x")
+    sidecar.start()
+    section = Path("README.md").read_text().partition("\n## HTTP\n")[2].partition("\n## ")[0]
+    commands = section.partition("```sh\n")[2].partition("```")[0].replace("\\\n", " ")
+    lines = [line for line in commands.replace("',\n", "',").replace("},\n", "},").splitlines() if line.strip()]
+    assert len(lines) == 8
+    environment = dict(os.environ)
+
+    def told(line: str) -> Any:
+        command = line.replace("localhost:8080", str(sidecar.http_address))
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=True)
+        answer = json.loads(ended.stdout)
+        return None if "no-such-group" in answer.get("type", "") else answer  # it is on its way
+
+    for line in lines:
+        answer = wait_until(partial(told, line), line)
+        assert "type" not in answer, (line, answer)
+        environment["RECEIPT"] = answer.get("receipt", environment.get("RECEIPT", ""))
+    assert answer["dry_run"] is True

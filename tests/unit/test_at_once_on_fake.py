@@ -2,14 +2,12 @@
 
 from collections import Counter
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from connectors.contract import DelayLevels, TopicNames
-from connectors.dead_letters import ClientFactory
 from connectors.dead_letters.cluster import Cluster
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
 from sidecar.front.at_once import (
@@ -50,14 +48,10 @@ class Bench:
 
     def start(self, identity: str = "a") -> AtOnce:
         """A process with nothing in memory."""
-        process = self.kafka.process(f"p{next(self._numbers)}")
-        factory = ClientFactory(
-            cast(Any, process.consumer), cast(Any, process.producer), lambda _: cast(AdminClient, self.kafka.admin())
-        )
-        clients = cast(Any, _Clients(self.kafka, process))
+        clients = self.kafka.process(f"p{next(self._numbers)}")
         return AtOnce(
             lambda: TransactionalScheduler({}, f"t-{identity}", NAMES, DelayLevels((1_000,)), clients),
-            lambda: KeyLedger(Cluster({"bootstrap.servers": "b"}, factory), NAMES.idempotency, self.cache_max_bytes),
+            lambda: KeyLedger(Cluster({"bootstrap.servers": "b"}, clients), NAMES.idempotency, self.cache_max_bytes),
             self.kafka.clock,
             lambda: self.now_ms,
         )
@@ -70,13 +64,6 @@ class Bench:
         seen = Counter([one.value() for one in consumer.consume(10_000, 1.0) if one.error() is None])
         consumer.close()
         return seen
-
-
-class _Clients:
-    def __init__(self, kafka: InMemoryKafka, process: Any) -> None:
-        self.clock = kafka.clock
-        self.producer = process.producer
-        self.consumer = process.consumer
 
 
 @pytest.fixture

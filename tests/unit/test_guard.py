@@ -88,6 +88,20 @@ def read(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
     return int(first.split()[1]), headers, body
 
 
+def read_one(connection: socket.socket) -> tuple[int, bytes]:
+    """Status and body of one answer, where others may follow at once."""
+    received = b""
+    while not received.endswith(b"\r\n\r\n"):
+        part = connection.recv(1)
+        assert part, f"closed after {received!r}"
+        received += part
+    length = next(
+        (int(line.split(b":")[1]) for line in received.split(b"\r\n") if line.startswith(b"content-length:")), 0
+    )
+    body = b"".join(connection.recv(1) for _ in range(length))
+    return int(received.split()[1]), body
+
+
 def ask(place: tuple[str, int], request: bytes) -> tuple[int, dict[str, Any]]:
     """Status, and the problem; an empty one where there is none."""
     with connected(place) as connection:
@@ -119,6 +133,14 @@ def test_the_token_opens_the_api_and_probes_want_none(serve: Serve) -> None:
     assert ask(place, head(Authorization="Bearer secret"))[0] == 200
     for path in ("/healthz", "/readyz", "/metrics"):
         assert ask(place, head(path=path, Host="10.0.0.7:8080"))[0] == 200
+
+
+def test_what_comes_with_a_probe_is_not_read(serve: Serve) -> None:
+    place = serve("secret", body_max_bytes=10)
+    with connected(place) as connection:
+        connection.sendall(head(path="/metrics", Content_Length="1000000000") + b"x" * 10_000)
+        assert read(connection)[::2] == (200, b"")
+    assert ask(place, head("POST", path="/metrics", Content_Type="application/json", Content_Length="11"))[0] == 413
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:1", "[::1]:8080", "LOCALHOST"])
@@ -188,6 +210,19 @@ def test_a_body_arrives_whole_and_the_connection_goes_on(serve: Serve) -> None:
         assert read(connection)[0] == 415
         connection.sendall(b"{}" + head())
         assert read(connection)[0] == 200
+
+
+def test_requests_that_come_all_at_once_are_answered_in_order(serve: Serve) -> None:
+    with connected(serve()) as connection:
+        posted = head("POST", Content_Type="application/json", Content_Length="2")
+        refused = head("POST", Content_Type="text/plain", Content_Length="2")
+        connection.sendall(posted + b"[]" + refused + b"{}" + head() + posted)
+        for status, body in ((200, b"[]"), (415, None), (200, b"")):
+            told = read_one(connection)
+            assert told[0] == status
+            assert body is None or told[1] == body
+        connection.sendall(b"{}")
+        assert read_one(connection) == (200, b"{}")
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve, app: App) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from connectors.dead_letters import (
-    ClientFactory,
     DeadLetters,
     DeadLettersError,
     Filter,
@@ -86,10 +85,9 @@ class Bench:
         assert producer.flush() == 0
 
     def letters(self, name: str = "operator") -> DeadLetters:
-        process = self.kafka.process(name)
-        clients = cast(Any, process.consumer), cast(Any, process.producer), cast(Any, process.admin)
-        factory = ClientFactory(*clients, executor=self.chance.choice([AtOnce, WhenAsked]))
-        return DeadLetters({"bootstrap.servers": "in-memory"}, factory=factory)
+        config = {"bootstrap.servers": "in-memory"}
+        executor = self.chance.choice([AtOnce, WhenAsked])
+        return DeadLetters(config, clients=self.kafka.process(name), executor=executor)
 
     def ids(self, topic: str = "orders", wait_s: float = 0.0) -> list[str]:
         reader = self.kafka.consumer({"group.id": "r", "auto.offset.reset": "earliest", "enable.auto.commit": False})
