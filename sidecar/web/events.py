@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 import structlog
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
+
+from sidecar.web.problems import Kind, ProblemError, described
 
 LISTENERS_MAX = 32
 EVERY_S = 1.0
@@ -57,13 +59,11 @@ class Events:
         """The events for one more listener.
 
         Raises:
-            HTTPException: 503, there are too many.
+            ProblemError: there are too many.
         """
         if self._is_closed or len(self._listeners) >= self._listeners_max:
-            raise HTTPException(
-                503,
-                f"{self._listeners_max} listeners are the most; close a page, or ask /api/v1/status",
-                {"Retry-After": "5"},
+            raise ProblemError(
+                Kind.UNAVAILABLE, f"{self._listeners_max} listeners are the most; close a page, or ask /api/v1/status"
             )
         newest: asyncio.Queue[bytes | None] = asyncio.Queue(1)
         self._listeners.add(newest)
@@ -123,7 +123,7 @@ def events_router(events: Events) -> APIRouter:
         "/api/v1/events",
         summary="The status, once a second, as server-sent events",
         response_class=EventStream,
-        responses={503: {"description": "Too many listeners"}},
+        responses=described(Kind.UNAVAILABLE),
     )
     async def listen() -> EventStream:
         return EventStream(events.listen(), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})

@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
 from sidecar.history import History, Point
 from sidecar.settings import Settings
 from sidecar.status import Part, Reporter
+from sidecar.web.problems import Kind, ProblemError, described
 
 ANSWER_TIMEOUT_S = 5.0
 
@@ -32,7 +33,7 @@ class Live(Protocol):
         """What waits on the wheel, by when it is acted on.
 
         Raises:
-            HTTPException: 503, the loop does not answer.
+            ProblemError: the loop does not answer.
         """
 
 
@@ -70,7 +71,7 @@ class OneProcess:
             async with asyncio.timeout(ANSWER_TIMEOUT_S), self._one_at_a_time:
                 counts, partitions = await self._ask_wheel(window)
         except TimeoutError:
-            raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
+            raise ProblemError(Kind.UNAVAILABLE, "the loop is busy, or Kafka is away; ask again") from None
         return wheel_answer(window, counts, partitions)
 
 
@@ -125,7 +126,11 @@ def part_router(live: OneProcess) -> APIRouter:
 
 
 def _add_wheel(router: APIRouter, answer: Callable[[Window], Awaitable[dict[str, Any]]]) -> None:
-    @router.get("/api/v1/wheel", summary="How many messages on the wheel are acted on when")
+    @router.get(
+        "/api/v1/wheel",
+        summary="How many messages on the wheel are acted on when",
+        responses=described(Kind.INVALID, Kind.UNAVAILABLE),
+    )
     async def wheel(
         from_ms: Annotated[int, Query(alias="from", ge=0, lt=2**53, description="Epoch ms.")],
         until_ms: Annotated[int, Query(alias="to", ge=0, lt=2**53, description="Epoch ms, excluded.")],
@@ -133,9 +138,8 @@ def _add_wheel(router: APIRouter, answer: Callable[[Window], Awaitable[dict[str,
     ) -> Response:
         window = Window(from_ms, until_ms, bucket_ms)
         if not 0 < window.buckets <= BUCKETS_MAX:
-            raise HTTPException(
-                422, f"'from', 'to' and 'bucket' make {max(0, window.buckets)} stretches; ask for 1 to {BUCKETS_MAX}"
-            )
+            told = f"makes {max(0, window.buckets)} stretches of 'from' to 'to'; ask for 1 to {BUCKETS_MAX}"
+            raise ProblemError.of_fields([("bucket", told)])
         return _json(await answer(window))
 
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar
 
 import httpx
 import msgspec
-from fastapi import HTTPException
 
 from sidecar.backlog import Backlog
 from sidecar.clock import Clock
@@ -16,6 +15,7 @@ from sidecar.history import Point
 from sidecar.settings import Settings
 from sidecar.status import Part, present, present_history, silent_part
 from sidecar.web.live import topics_by_queue, wheel_answer
+from sidecar.web.problems import Kind, ProblemError
 from sidecar.workers.merge import SILENT
 from sidecar.workers.pace import Pace
 
@@ -91,7 +91,7 @@ class SeveralProcesses:
         told = [answer for answer in answers if answer is not None]
         if len(told) < len(answers):  # nothing by halves
             silent = next(one.number for one, answer in zip(self._processes, answers, strict=True) if answer is None)
-            raise HTTPException(503, f"{self._name(silent)} {SILENT}; ask again")
+            raise ProblemError(Kind.UNAVAILABLE, f"{self._name(silent)} {SILENT}; ask again")
         counts = TimeCounts.added((TimeCounts(one.total, one.overdue, one.counts) for one in told), window.buckets)
         return wheel_answer(window, counts, sorted(number for one in told for number in one.partitions))
 
