@@ -103,10 +103,17 @@ class AsyncScheduledProducer:
         return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told))
 
     async def reschedule(
-        self, receipt: Receipt, *, deliver_at: datetime | None = None, delay: timedelta | str | None = None
+        self,
+        receipt: Receipt,
+        *,
+        deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        timeout_s: float = 30.0,
     ) -> Receipt:
         """Give a pending message another time, as `ScheduledProducer.reschedule`."""
-        return await asyncio.to_thread(self._producer.reschedule, receipt, deliver_at=deliver_at, delay=delay)
+        return await asyncio.to_thread(
+            self._producer.reschedule, receipt, deliver_at=deliver_at, delay=delay, timeout_s=timeout_s
+        )
 
     async def close(self, timeout_s: float = 30.0) -> int:
         """Wait for what is on its way; how many records are still unanswered."""

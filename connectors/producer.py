@@ -24,6 +24,7 @@ from connectors.schedule_record import (
     Carried,
     HeaderPairs,
     HeadersArgument,
+    RecordGoneError,
     ScheduleError,
     cancel_headers,
     carried,
@@ -109,14 +110,7 @@ class ScheduledProducer:
         self._tracer = _tracer(tracing)
         self._config = dict(config)
         self._clients: Clients = clients or KafkaClients()
-        self._producer: Any = self._clients.producer(
-            {
-                "allow.auto.create.topics": False,
-                **for_producer(config),
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-            }
-        )
+        self._producer: Any = self._clients.producer(self._client_options(config))
         self._names = names or TopicNames()
         self._levels = levels
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
@@ -125,6 +119,14 @@ class ScheduledProducer:
         self._wheel = self._names.wheel
         self._id_prefix = uuid.uuid4().hex[:20].encode()
         self._id_numbers = count()
+
+    def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "allow.auto.create.topics": False,
+            **for_producer(config),
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -285,7 +287,8 @@ class ScheduledProducer:
         The message itself is read from the schedule topic.
 
         Raises:
-            ScheduleError: the message stands on a level topic, or Kafka no longer has the record.
+            ScheduleError: the message stands on a level topic.
+            RecordGoneError: Kafka no longer has the record.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
         check_cancellable(receipt)
@@ -430,6 +433,7 @@ class ScheduledProducer:
                 "group.id": "timewheel-reschedule",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                "enable.partition.eof": True,  # told at once that there is no such record
                 "isolation.level": "read_uncommitted",
             }
         )
@@ -438,8 +442,10 @@ class ScheduledProducer:
             message: Message | None = consumer.poll(deadline.left_s)
         finally:
             consumer.close()
-        if message is None or message.error() is not None or message.offset() != receipt.offset:
-            raise ScheduleError("Kafka no longer has the scheduled record; cancel it and send it again")
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the scheduled record could not be read in time"))
+        if message.error() is not None or message.offset() != receipt.offset:
+            raise RecordGoneError("Kafka no longer has the scheduled record; cancel it and send it again")
         return message
 
 

@@ -96,7 +96,7 @@ class ClusterWatch:
                     health.broker_is_silent(error.str())
                 return False
         # Others may have found it silent meanwhile: for them, too, it answers once they have not said so for long.
-        if health is not None and began_ms - health.broker_complained_ms >= PING_EVERY_MS:
+        if health is not None and began_ms - health.broker_error_ms >= PING_EVERY_MS:
             health.broker_answers()
         return True
 

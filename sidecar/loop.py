@@ -6,8 +6,8 @@ next batch is not read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import structlog
@@ -22,7 +22,8 @@ from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
-from sidecar.dispatch.transactions import TransactionAbortedError
+from sidecar.dispatch.time_counts import TimeCounts, Window
+from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
 from sidecar.dispatch.wheel_figures import added
 from sidecar.garbage import collect_when_idle
@@ -44,6 +45,9 @@ from sidecar.store.errors import SlotConflict
 from sidecar.store.files import FileSystem, RealFileSystem
 from sidecar.store.recovery import Owner
 from sidecar.switches import Switches
+from sidecar.told import PlaceTold, Told
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from sidecar.tracing import DeliverySpans
@@ -75,6 +79,7 @@ class Loop:
         outcomes: CancelOutcomes | None = None,
         switches: Switches | None = None,
         spans: "DeliverySpans | None" = None,
+        told: Told | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -87,6 +92,7 @@ class Loop:
         self._questions = questions or Questions()
         self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
         self._switches = switches or Switches()
+        self._told = told or Told()
         self._parser = Parser(self._names)
         self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
         self._destinations = Destinations(
@@ -142,26 +148,37 @@ class Loop:
         total, messages, partitions = 0, list[PendingMessage](), []
         for source in self.sources:
             if isinstance(source, WheelPartition):
-                answer = yield from self._while_ours(source, source.pending(query))
+                answer = yield from self._while_ours(source, source.pending(query), PendingAnswer(0, []))
                 total += answer.total
                 messages += answer.messages
                 partitions.append(source.partition)
-        messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
+        messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
+    def count_by_time(self, window: Window) -> Generator[None, None, tuple[TimeCounts, list[int]]]:
+        """What waits on the wheel partitions by when it is acted on; a question for the loop's own thread."""
+        parts, partitions = list[TimeCounts](), list[int]()
+        for source in self.sources:
+            if isinstance(source, WheelPartition):
+                steps = source.count_by_time(window, self._clock.now_ms())
+                nothing = TimeCounts(0, 0, [0] * window.buckets)
+                parts.append((yield from self._while_ours(source, steps, nothing)))
+                partitions.append(source.partition)
+        return TimeCounts.added(parts, window.buckets), sorted(partitions)
+
     def _while_ours(
-        self, source: WheelPartition, steps: Generator[None, None, PendingAnswer]
-    ) -> Generator[None, None, PendingAnswer]:
-        """The answer of a source; none where it is closed meanwhile."""
+        self, source: WheelPartition, steps: Generator[None, None, T], nothing: T
+    ) -> Generator[None, None, T]:
+        """The answer of a source; ``nothing`` where it is closed meanwhile."""
         while self._intake.sources.get((source.topic, source.partition)) is source:
             try:
                 next(steps)
             except StopIteration as end:
-                answer: PendingAnswer = end.value
+                answer: T = end.value
                 return answer
             yield
         steps.close()
-        return PendingAnswer(0, [])
+        return nothing
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
@@ -203,6 +220,7 @@ class Loop:
     def _tick(self, now_ms: int) -> None:
         troubled: dict[str, str] = {}
         recovering: dict[str, str] = {}
+        full: set[str] = set()
         for source in self.sources:
             try:
                 source.tick(now_ms)
@@ -210,9 +228,16 @@ class Loop:
                 self._intake.fail(source, error)
             else:
                 if source.trouble:
+                    place = f"{source.topic}-{source.partition}"
                     told = recovering if source.is_recovering else troubled
-                    told[f"{source.topic}-{source.partition}"] = source.trouble
+                    told[place] = source.trouble
+                    if isinstance(source, WheelPartition) and source.is_disk_full:
+                        full.add(place)
+        if recovering:  # those that are through count, too: the share never falls
+            replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
+            self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
+        self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
@@ -268,7 +293,9 @@ class Loop:
             for source in self._intake.sources.values()
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
-        self._metrics.oldest_due_ms = min((source.next_due_ms or now_ms for source in due), default=None)
+        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=None)
+        self._health.due_ago_ms = 0 if oldest_ms is None else now_ms - oldest_ms
+        self._metrics.oldest_due_ms = oldest_ms
         return due
 
     def _look_at_the_clock(self) -> None:
@@ -336,7 +363,7 @@ class Loop:
                 self._put.refuse(*records[0], _refused(refusal))
             self._limit = max(1, len(records) // 2)
         else:
-            self._health.broker_is_silent(str(error))
+            self._health.broker_is_silent(_in_words(error.error, refusals))
             log.warning(
                 "transaction aborted",
                 reason=str(error),
@@ -382,7 +409,7 @@ class Loop:
                 sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
             due = [record[5] for record in sent]
             metrics.delivered.labels(queue).inc(len(due))
-            metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
+            metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
             if source.topic == self._names.send_back:
                 self._count_dead_letters(record[0] for record in sent)
 
@@ -403,9 +430,21 @@ class Loop:
         self._tell_clock_steps()
 
     def _tell_figures(self) -> None:
-        wheels = [source for source in self.sources if isinstance(source, WheelPartition)]
-        of_each = [wheel.figures for wheel in wheels]
+        wheels = {source: source.figures for source in self.sources if isinstance(source, WheelPartition)}
+        of_each = list(wheels.values())
         figures = added(of_each)
+        self._told.wheel = figures
+        self._told.places = tuple(
+            PlaceTold(
+                source.topic,
+                source.partition,
+                self._queue_of(source.topic),
+                wheels[source].pending if isinstance(source, WheelPartition) else source.waiting,
+                source.next_due_ms,
+                source.trouble,
+            )
+            for source in self.sources
+        )
         metrics, quota_bytes = self._metrics, self._settings.disk_quota_bytes
         set_labels(metrics.pending, figures.by_topic)
         set_labels(metrics.pending_due, figures.due_within)
@@ -543,6 +582,11 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
         offset, metadata = draft.source.progress
         offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
     return offsets
+
+
+def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
+    """What was wrong, by the record that has met it where it was a record."""
+    return f"'{refusals[0][0]}': {refusals[0][2].str()}" if refusals else error.str()
 
 
 def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:

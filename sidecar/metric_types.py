@@ -14,30 +14,63 @@ LABELS_MAX = 100
 OTHER = "other"
 
 
-class BatchHistogram(Collector):
-    """A histogram that takes an array at a time, with one label."""
+_TABLE_MS = 16_384
 
-    def __init__(self, name: str, documentation: str, label: str, buckets: Sequence[float]) -> None:
+
+class BatchHistogram(Collector):
+    """A histogram that takes an array at a time, with one label.
+
+    Args:
+        buckets: the bounds that Prometheus is told.
+        finer: further bounds, for percentiles of our own.
+    """
+
+    def __init__(
+        self, name: str, documentation: str, label: str, buckets: Sequence[float], finer: Sequence[float] = ()
+    ) -> None:
         self._name = name
         self._documentation = documentation
         self._label = label
-        self._bounds = np.asarray(buckets)
+        self._bounds = np.unique([*buckets, *finer])
+        self._told = np.searchsorted(self._bounds, buckets)
+        self._place_of_ms = np.searchsorted(self._bounds, np.arange(_TABLE_MS) / 1000, side="left")
         self._counts: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._sums: dict[str, float] = {}
 
     def observe(self, label: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Count an array of values, in the histogram's unit."""
-        places = np.searchsorted(self._bounds, values, side="left")
+        self._add(label, np.searchsorted(self._bounds, values, side="left"), float(values.sum()))
+
+    def observe_ms(self, label: str, values_ms: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Count whole milliseconds, for a histogram of seconds: by a table, in a fraction of the time."""
+        if len(values_ms) == 0:
+            return
+        if int(values_ms.max()) < len(self._place_of_ms):
+            places = self._place_of_ms.take(values_ms, mode="clip")
+        else:
+            places = np.searchsorted(self._bounds, values_ms / 1000, side="left")
+        self._add(label, places, float(values_ms.sum()) / 1000)
+
+    def _add(self, label: str, places: np.ndarray[tuple[int], np.dtype[np.intp]], total: float) -> None:
         counts = np.bincount(places, minlength=len(self._bounds) + 1)
-        self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
+        self._sums[label] = self._sums.get(label, 0.0) + total
         # Last, because `collect`, in another thread, goes by the counts.
         self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
 
+    @property
+    def bounds(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Upper bounds of all buckets but the last, which has none."""
+        return self._bounds
+
+    def counts(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        """By label, how many values each bucket has; arrays that do not change any more."""
+        return dict(self._counts)
+
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])
-        names = [*map(floatToGoString, self._bounds.tolist()), "+Inf"]
+        names = [*map(floatToGoString, self._bounds[self._told].tolist()), "+Inf"]
         for label, counts in list(self._counts.items()):
-            cumulated = np.cumsum(counts)
+            cumulated = np.cumsum(counts)[[*self._told, -1]]
             buckets = list(zip(names, map(float, cumulated), strict=True))
             family.add_metric([label], buckets=buckets, sum_value=self._sums[label])
         yield family

@@ -243,6 +243,9 @@ class Settings(BaseSettings):
     http_token: Token = Field(
         None, description="Bearer token of the API; required when http_address is not a loopback address."
     )
+    http_max_body_bytes: int = Field(
+        4 * 2**20, ge=1_024, le=64 * 2**20, description="The largest body of a request that the API takes."
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: console on a terminal, else json."
     )

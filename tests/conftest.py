@@ -9,11 +9,14 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from playwright.sync_api import Browser
 
 from connectors.embedded import EmbeddedKafka
 from connectors.event_log import begin_anew
+from tests.support.browser import browser_path, running_browser
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
@@ -57,14 +60,28 @@ def sidecar(kafka: Kafka, prefix: str, tmp_path: Path) -> Iterator[SidecarProces
         process.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser; skipped by name where there is none, not in CI. Of a module: it keeps asyncio to itself."""
+    program = browser_path()
+    if program is None:
+        _missing("chromium")
+    with running_browser(program) as running:
+        yield running
+
+
 @pytest.fixture
 def tool(request: pytest.FixtureRequest) -> str:
     """The path of a program named by ``indirect`` parametrisation; skipped by name where it is missing, not in CI."""
     name: str = request.param
     path = shutil.which(name)
     if path is None:
-        message = f"{name} is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(f"{message}, and CI has to have it")
-        pytest.skip(message)
+        _missing(name)
     return path
+
+
+def _missing(program: str) -> NoReturn:
+    message = f"{program} is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(f"{message}, and CI has to have it")
+    pytest.skip(message)

@@ -29,6 +29,7 @@ A name that is no setting is refused, in the file and on the command line; in th
 
 """
 
+
 def settings_page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():

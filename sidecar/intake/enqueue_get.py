@@ -226,6 +226,11 @@ class EnqueueGet:
             self._consumer.resume([TopicPartition(*place)])
             self._paused.discard(place)
 
+    @property
+    def without_disk(self) -> set[str]:
+        """The partitions, by name, that are closed for want of room on the disk and nothing else."""
+        return set(map(_name, self._reopening.without_disk))
+
     # --- assignment ---------------------------------------------------------------------------------------------------
     # librdkafka calls these from within consume() and poll(). An exception would be lost there: it is kept, and raised
     # by read().

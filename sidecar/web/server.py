@@ -8,6 +8,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sidecar.errors import UsageError
+from sidecar.web.guard import HEADERS_MAX_BYTES, TARGET_MAX_BYTES
+from sidecar.web.protocol import GuardedProtocol
+
+LISTEN_BACKLOG = 1_024
 
 _STOP_TIMEOUT_S = 1.0
 
@@ -25,8 +29,7 @@ class WebServer:
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._socket = listener
         self.address = address_of(listener)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(server_config(app))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="web", daemon=True
         )
@@ -43,6 +46,22 @@ class WebServer:
         self._socket.close()
 
 
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """How every HTTP server of ours is run."""
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        log_config=None,
+        log_level="error",  # what strangers send is no event of ours
+        access_log=False,
+        lifespan="off",
+        h11_max_incomplete_event_size=HEADERS_MAX_BYTES + TARGET_MAX_BYTES,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
+
+
 def address_of(listener: socket.socket) -> str:
     """``host:port`` as bound."""
     host, port = listener.getsockname()[:2]
@@ -50,7 +69,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address.
+    """A socket that is listened on: who asks before there is a server waits for it.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -61,6 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(LISTEN_BACKLOG)
     except OSError as error:
         if listener is not None:
             listener.close()

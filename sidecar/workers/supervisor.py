@@ -2,20 +2,25 @@
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import structlog
 
+from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.front.app import make_front
+from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
+from sidecar.web.events import Events
 from sidecar.web.server import WebServer, listen
+from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
 from sidecar.workers.supervisor_metrics import SupervisorMetrics
@@ -66,7 +71,13 @@ class Supervisor:
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             relay = make_relay(self._workers, self._metrics.registry, self._switched)
-            with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
+            kafka = FrontKafka(settings)
+            kafka.settle_earlier_life()
+            live = SeveralProcesses(settings, self._workers, self._clock, Backlog(settings, self._clock))
+            events = Events(live.status)
+            front = make_front(settings, relay, kafka, live, events)
+            listener = listen(settings.http_host, settings.http_port)
+            with WebServer(front, listener) as server, closing(events):
                 log.info(
                     "starting",
                     version=installed_version(),

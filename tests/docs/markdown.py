@@ -126,7 +126,9 @@ def _add(path: Path, reading: _Reading, language: str, text: str, line: int) -> 
     elif language in COMMANDS:
         use = Use.RUN
         if language not in ("sh", "python"):
-            raise PageError(f"{where}: {language} is not run as it stands; save it with a comment 'file: NAME' and use it")
+            raise PageError(
+                f"{where}: {language} is not run as it stands; save it with a comment 'file: NAME' and use it"
+            )
     else:
         use = Use.OUTPUT if reading.follows_command and language in ("text", "json") else Use.SHOWN
     reading.follows_command = use in (Use.RUN, Use.LEAVE_RUNNING)

@@ -182,7 +182,9 @@ class Session:
 
     def _kafka_answers(self) -> bool:
         try:
-            AdminClient({"bootstrap.servers": f"localhost:{self._ports['9092']}", "log_level": 0}).list_topics(timeout=1)
+            AdminClient({"bootstrap.servers": f"localhost:{self._ports['9092']}", "log_level": 0}).list_topics(
+                timeout=1
+            )
         except KafkaException:
             return False
         return True

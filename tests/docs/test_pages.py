@@ -86,4 +86,6 @@ def test_every_command_is_run_or_says_what_runs_it(page: Page) -> None:
     for block in page.blocks:
         if block.use is Use.FILE and block.language in COMMANDS:
             stem = Path(block.name).stem if block.language == "java" else Path(block.name).name
-            assert stem in commands or block.language == "go", f"{page.path.name}:{block.line}: nobody uses {block.name}"
+            assert stem in commands or block.language == "go", (
+                f"{page.path.name}:{block.line}: nobody uses {block.name}"
+            )

@@ -1,0 +1,1 @@
+"""What the audit found, as a value (`model`), a page, Prometheus text and JSON."""
