@@ -10,7 +10,7 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-unit test-compose check charts scan-charts format bench lock clean
+.PHONY: help setup demo audit-demo test test-slow test-unit test-compose check charts scan-charts format bench bench-audit lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,15 +26,19 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/user
-	@echo "installing timewheel[embedded,otel,dev] into $(VENV)"
-	@$(INSTALL) '.[embedded,otel,dev]'
+	@echo "installing timewheel[embedded,otel,spark,dev] into $(VENV)"
+	@$(INSTALL) '.[embedded,otel,spark,dev]'
 	@touch $@
 
-setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's jars, a Java runtime where there is none
+setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's jars, a Java runtime where there is none
 	@$(BIN)/python -m connectors.embedded
+	@$(BIN)/python -m spark.packages
 
 demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 	@$(BIN)/timewheel demo
+
+audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
+	@$(BIN)/timewheel audit demo
 
 test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
 	@$(BIN)/pytest -m 'not slow'
@@ -72,6 +76,9 @@ format: $(VENV)/dev ## Put the code into the shape that check wants
 
 bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-audit: $(VENV)/dev ## The audit's figures beside their floor; ARGS='--messages 2000000' for the large size
+	@$(BIN)/python -m benchmarks.audit $(ARGS)
 
 lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 	@$(BIN)/pip install --quiet uv

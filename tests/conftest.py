@@ -9,7 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from playwright.sync_api import Browser
@@ -20,6 +20,9 @@ from tests.support.browser import browser_path, running_browser
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +81,21 @@ def tool(request: pytest.FixtureRequest) -> str:
     if path is None:
         _missing(name)
     return path
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A small Spark of this process, with the audit's jars."""
+    from spark.session import spark_session
+
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = spark_session("timewheel-tests", master="local[2]", conf=conf)
+    yield session
+    session.stop()
 
 
 def _missing(program: str) -> NoReturn:

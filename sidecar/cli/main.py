@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import ask, cancel, demo, dlq, kafka, progress, roundtrip, run, send, store, topics
+from sidecar.cli import ask, audit, cancel, demo, dlq, kafka, progress, roundtrip, run, send, store, topics
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
@@ -46,6 +46,7 @@ roundtrip.register(app)
 progress.register(app)
 dlq.register(app)
 store.register(app)
+audit.register(app)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ but for ``as_of``, ``since`` and ``until``, which people write on the command li
 is counted beside it (``left_out``), never silently dropped.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -15,6 +15,9 @@ FORMAT: Literal[1] = 1
 
 MAX_FAULTY = 10_000
 """Faulty messages that a report names; the table of verdicts has all of them."""
+
+MAX_TEXT = 1_000
+"""Characters of an id, a name or a reason; the rest is cut off. Headers can be a megabyte."""
 
 MAX_ROWS = 100
 """Rows of a list by topic, group or partition."""
@@ -66,9 +69,10 @@ FAULTY = (*BROKEN, Verdict.LATE)
 
 _Time = Annotated[
     AwareDatetime,
-    AfterValidator(lambda at: utc(int(at.timestamp() * 1000))),
+    AfterValidator(lambda at: utc(epoch_ms(at))),
     PlainSerializer(lambda at: at.isoformat(timespec="milliseconds"), return_type=str),
 ]
+_Text = Annotated[str, AfterValidator(lambda text: text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")]
 _Count = Annotated[int, Field(ge=0)]
 
 T = TypeVar("T")
@@ -119,16 +123,16 @@ class Faulty(_Model):
     ``why``. Bytes that are no UTF-8 come as escapes.
     """
 
-    id: str
+    id: _Text
     verdict: Verdict
-    topic: str
+    topic: _Text
     partition: int
     offset: int
     due_ms: int | None = None
     delivered_ms: int | None = None
     lateness_ms: int | None = None
-    destination: str | None = None
-    why: str = ""
+    destination: _Text | None = None
+    why: _Text = ""
 
 
 class Lateness(_Model):
@@ -145,7 +149,7 @@ class Lateness(_Model):
 class NamedLateness(Lateness):
     """Of one destination topic, or one level (``1`` … ``18``, ``wheel``)."""
 
-    name: str
+    name: _Text
 
 
 class LatenessAt(Lateness):
@@ -194,7 +198,7 @@ class GroupRetries(_Model):
     its first failure to the delivery of that retry.
     """
 
-    group: str
+    group: _Text
     messages: _Count
     retries: _Count
     max_depth: _Count = 0
@@ -219,8 +223,8 @@ class PendingAt(_Model):
 class Rolled(_Model):
     """A message that waited longer than the roll window, and how often it was written anew."""
 
-    id: str
-    topic: str
+    id: _Text
+    topic: _Text
     partition: int
     offset: int
     due_ms: int
@@ -231,7 +235,7 @@ class Offender(_Model):
     """Where faults gather: ``name`` is a topic, ``topic/partition``, a level or a group."""
 
     kind: Literal["topic", "partition", "level", "group"]
-    name: str
+    name: _Text
     messages: _Count
     faulty: _Count
     max_lateness_ms: int | None = None
@@ -240,8 +244,8 @@ class Offender(_Model):
 class TopicRead(_Model):
     """A topic that was read: ``facts`` records of it, up to ``until_ms`` (the last one's timestamp)."""
 
-    topic: str
-    kind: str
+    topic: _Text
+    kind: _Text
     facts: _Count
     since_ms: int | None = None
     until_ms: int | None = None
@@ -262,7 +266,7 @@ class AuditReport(_Model):
     verdicts: Verdicts
     faulty: Annotated[tuple[Faulty, ...], Field(max_length=MAX_FAULTY)] = ()
     faulty_left_out: _Count = 0
-    notes: Annotated[tuple[str, ...], Field(max_length=MAX_ROWS)] = ()
+    notes: Annotated[tuple[_Text, ...], Field(max_length=MAX_ROWS)] = ()
     """What the reader has to know to trust it: what could not be read or judged, a sentence each."""
 
     lateness: Lateness = Lateness()
@@ -278,6 +282,8 @@ class AuditReport(_Model):
     retries_by_group: Bounded[GroupRetries] = Bounded()
 
     forecast: Annotated[tuple[PendingAt, ...], Field(max_length=MAX_BUCKETS)] = ()
+    forecast_left_out: _Count = 0
+    """Pending messages that fall due after the forecast's last bucket."""
     rolled: Bounded[Rolled] = Bounded()
     offenders: Bounded[Offender] = Bounded()
     topics_read: Bounded[TopicRead] = Bounded()
@@ -289,8 +295,29 @@ class AuditReport(_Model):
 
     @property
     def as_of_ms(self) -> int:
-        return int(self.as_of.timestamp() * 1000)
+        return epoch_ms(self.as_of)
+
+    @property
+    def since_ms(self) -> int | None:
+        return None if self.since is None else epoch_ms(self.since)
+
+    @property
+    def until_ms(self) -> int | None:
+        return None if self.until is None else epoch_ms(self.until)
+
+
+FIRST_MS = 0
+LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999. Due times come from headers, which may say anything."""
 
 
 def utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
+    """A time of the calendar; what lies beyond it is its first or last millisecond."""
+    return _EPOCH + timedelta(milliseconds=min(max(at_ms, FIRST_MS), LAST_MS))
+
+
+def epoch_ms(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

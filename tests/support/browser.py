@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
 
 PHONE = (390, 844)
@@ -80,6 +81,11 @@ class Visit:
         """Nothing is wider than the window: no horizontal scrolling of the page as a whole."""
         wide: list[str] = self.page.evaluate(_WIDER_THAN_THE_WINDOW)
         assert not wide, f"wider than the window: {wide[:5]}"
+
+    def assert_accessible(self) -> None:
+        """axe-core finds nothing: contrast, names, headings, tables, keyboard."""
+        found = Axe().run(self.page)
+        assert not found.violations_count, found.generate_report()
 
     def shoot(self, name: str, *, full_page: bool = False) -> None:
         """Keep the picture as docs/images/NAME.png.
