@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -11,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from connectors.client_options import for_consumer, for_producer
+from connectors.dead_letters.cluster import until_answered
 from connectors.kafka import common_config, transactional_config
 from spark.alerts import Alert, as_json
 from spark.errors import AuditError, NotAnsweredError
@@ -138,9 +140,13 @@ class KafkaAlerts:
             progress = json.dumps({"judged_until_ms": judged_until_ms})
             place = TopicPartition(self._topic, 0, 0, progress)
             producer.send_offsets_to_transaction([place], self._consumer.consumer_group_metadata(), _TIMEOUT_S)
-            _until_answered(producer.commit_transaction)
+            until_answered(producer.commit_transaction)
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
+        except BaseException:  # Spark has failed meanwhile: readers are not to wait for the time-out
+            with suppress(KafkaException):
+                producer.abort_transaction(_TIMEOUT_S)
+            raise
         self._metrics.judged(raised, judged_until_ms)
         return raised.total()
 
@@ -168,22 +174,10 @@ class KafkaAlerts:
                 f"({error.str()}); start it again if no other is to run"
             )
         try:
-            _until_answered(self._producer.abort_transaction)
+            until_answered(self._producer.abort_transaction)
         except KafkaException as failed:
             reason = f"{reason}; {failed.args[0].str()}"
         return AuditError(f"Kafka refuses the alerts: {reason}; start it again, and it goes on where it was")
-
-
-def _until_answered(call: Callable[[float], None]) -> None:
-    """A call that timed out has not failed: the same call again, until it is answered."""
-    while True:
-        try:
-            call(_TIMEOUT_S)
-        except KafkaException as error:
-            if not error.args[0].retriable() or error.args[0].fatal():
-                raise
-        else:
-            return
 
 
 def _create_topic(admin: AdminClient, topic: str, replication_factor: int) -> None:

@@ -35,6 +35,8 @@ SURVEY_EVERY_MS = HORIZON_MS // 2
 STRAGGLERS_MS = 300_000
 """Facts so much older than a survey are settled: nothing is added among them any more."""
 
+_SKEW_MS = 60_000  # between the clocks that stamp what is asked for, and what arrives
+
 _ASKING = (*ASKS, "rolled", "retry", "invalid")
 _COLUMNS = [field.name for field in SCHEMA]
 _TOLD = ("id", "destination", "topic", "partition", "offset", "due_ms")
@@ -131,7 +133,7 @@ class Watch:
         # Few, as a rule; kept as they are, so that the plan of the verdicts begins with them and not with the tables.
         related = _related(known, suspects).localCheckpoint()
         judged = reconcile(related, self._names, Rules(as_of_ms, self._grace_ms))
-        overdue = judged.where((F.col("verdict") == "missing") & _is_within("due_ms", from_ms, to_ms))
+        overdue = judged.where((F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms))
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
         return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())
@@ -147,25 +149,21 @@ class Watch:
     def _look_ahead(self, as_of_ms: int) -> None:
         """Survey: of the settled facts, those of ids that fall due from an hour ago to an hour on."""
         settled = tables.read_facts(self._spark, self._facts).where(F.col("timestamp_ms") < as_of_ms - STRAGGLERS_MS)
-        soon = _is_within("due_ms", as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
+        soon = _is_within(_due(), as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
         ids = settled.where(F.col("kind").isin(*_ASKING) & soon).select("id").distinct()
         tables.write(_related(settled, ids).select(_COLUMNS), self._survey)
         self._surveyed_ms = as_of_ms
 
 
 def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
-    """Ids of what was due in a range and, at first sight, has not come since it was asked for, or not as often."""
+    """Ids of what was due in a range and has, at first sight, not come: the few that the verdicts are needed for.
+
+    What an arrival says of its due time is believed here only where it is the right one.
+    """
     kind = F.col("kind")
-    due = F.greatest("due_ms", "timestamp_ms")
-    is_due = kind.isin(*_ASKING) & (due >= from_ms) & (due < to_ms)
-    sums = known.groupBy(*IDENTITY).agg(
-        F.max(F.when(is_due, F.col("timestamp_ms"))).alias("asked_ms"),
-        F.count_if(kind.isin(*ASKS)).alias("asks"),
-        F.count_if(kind.isin(*ARRIVALS)).alias("arrivals"),
-        F.max(F.when(kind.isin(*ARRIVALS), F.col("timestamp_ms"))).alias("came_ms"),
-    )
-    has_come = (F.col("arrivals") >= F.col("asks")) & F.coalesce(F.col("came_ms") >= F.col("asked_ms"), F.lit(False))
-    return sums.where(F.col("asked_ms").isNotNull() & ~has_come).select("id").distinct()
+    asked = known.where(kind.isin(*_ASKING) & _is_within(_due(), from_ms, to_ms)).select(*IDENTITY, "due_ms")
+    came = known.where(kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - _SKEW_MS))
+    return asked.join(came, [*IDENTITY, "due_ms"], "left_anti").select("id").distinct()
 
 
 def _related(facts: DataFrame, ids: DataFrame) -> DataFrame:
@@ -186,8 +184,13 @@ def _since(facts: DataFrame, since_ms: int) -> DataFrame:
     return facts.where((F.col("day") >= day) & (F.col("timestamp_ms") >= since_ms) & (F.col("kind") != READ_UNTIL))
 
 
-def _is_within(name: str, from_ms: int, to_ms: int) -> Column:
-    return (F.col(name) >= from_ms) & (F.col(name) < to_ms)
+def _due() -> Column:
+    """What is asked for too late is due at once."""
+    return F.greatest("due_ms", "timestamp_ms")
+
+
+def _is_within(at: Column, from_ms: int, to_ms: int) -> Column:
+    return (at >= from_ms) & (at < to_ms)
 
 
 # --- the query --------------------------------------------------------------------------------------------------------
