@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-unit check format bench lock clean
+.PHONY: help setup demo test test-slow test-unit test-docs docs check format bench lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation
+
+test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
+	@$(BIN)/pytest tests/docs
+
+docs: $(VENV)/dev ## Write the pages of docs/reference that follow from the code
+	@$(BIN)/python -m docs.generate
 
 check: $(VENV)/dev ## Format, lint, types
 	@$(BIN)/ruff format --check .

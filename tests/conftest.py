@@ -5,7 +5,6 @@ the image, else the embedded one. Tests that kill the broker start an embedded o
 """
 
 import os
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from connectors.embedded import EmbeddedKafka
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
+from tests.support.tools import find_tool
 
 
 @pytest.fixture(scope="session")
@@ -53,11 +53,4 @@ def sidecar(kafka: Kafka, prefix: str, tmp_path: Path) -> Iterator[SidecarProces
 @pytest.fixture
 def tool(request: pytest.FixtureRequest) -> str:
     """The path of a program named by ``indirect`` parametrisation; skipped by name where it is missing, not in CI."""
-    name: str = request.param
-    path = shutil.which(name)
-    if path is None:
-        message = f"{name} is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(f"{message}, and CI has to have it")
-        pytest.skip(message)
-    return path
+    return find_tool(request.param)

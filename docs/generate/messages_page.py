@@ -12,8 +12,8 @@ _HEAD = """\
 
 <!-- Made by python -m docs.generate (make docs) of docs/reference/asyncapi.yaml. -->
 
-For machines the same is [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3). Headers are UTF-8 text; of one that comes twice, the last counts.
-Names are the defaults: a `topic_prefix` goes before each, and the templates are [settings](settings.md).
+For machines the same is [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3). Headers are UTF-8 text; of one that comes twice, the
+last counts. Names are the defaults: a `topic_prefix` goes before each, and the templates are [settings](settings.md).
 """
 
 
@@ -26,14 +26,18 @@ def messages_page(asyncapi: str) -> str:
             text += _message(document, _resolved(document, reference))
     codes = document["components"]["schemas"]["ERROR_CODE"]
     text += "\n## Why records are rejected\n\n"
-    return text + table(("`ERROR_CODE`", "when"), [(f"`{code}`", sentence(codes["x-meanings"][code])) for code in codes["enum"]])
+    return text + table(
+        ("`ERROR_CODE`", "when"), [(f"`{code}`", sentence(codes["x-meanings"][code])) for code in codes["enum"]]
+    )
 
 
 def _message(document: Mapping[str, Any], message: Mapping[str, Any]) -> str:
     required = message["headers"]["required"]
     rows = []
     for name, schema in message["headers"]["properties"].items():
-        rows.append((f"`{name}`", "yes" if name in required else "", sentence(_resolved(document, schema)["description"])))
+        rows.append(
+            (f"`{name}`", "yes" if name in required else "", sentence(_resolved(document, schema)["description"]))
+        )
     summary = f"{sentence(message['summary'])}\n\n" if "summary" in message else ""
     return f"\n### {message['title']}\n\n{summary}{table(('header', 'always', 'meaning'), rows)}"
 

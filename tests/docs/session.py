@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +91,8 @@ class Session:
                 path.write_text(text)
             case Use.RUN:
                 self._printed = self._run(where, block, text)
+            case Use.EVENTUALLY:
+                wait_until(lambda: self._succeeds(where, block, text), f"{where}: {text}", OUTPUT_TIMEOUT_S, poll_s=0.2)
             case Use.LEAVE_RUNNING:
                 self._leave_running(block, text)
             case Use.OUTPUT if self._is_of_running(block):
@@ -99,6 +102,12 @@ class Session:
             case Use.OUTPUT_OF:
                 (running,) = (running for running in self._running if block.name in running.command)
                 self._expect_of(where, running, text)
+
+    def finish(self) -> None:
+        """Raises AssertionError where a program that is left running has ended by itself."""
+        for running in self._running:
+            code = running.process.poll()
+            assert code is None, f"{running.command} has ended with {code}:\n{running.output.read_text()[-4000:]}"
 
     def _is_of_running(self, block: Block) -> bool:
         before = self._page.blocks[self._page.blocks.index(block) - 1]
@@ -115,6 +124,8 @@ class Session:
         script = self._script(block, text)
         output, errors = script.with_suffix(".out"), script.with_suffix(".err")
         failed, done = script.with_suffix(".failed"), script.with_suffix(".done")
+        failed.unlink(missing_ok=True)
+        done.unlink(missing_ok=True)
         command = f". {script}" if block.language == "sh" else f"python {script}"
         assert self._shell.stdin is not None
         self._shell.stdin.write(
@@ -132,6 +143,16 @@ class Session:
             told = f"{output.read_text()[-4000:]}\n{errors.read_text()[-4000:]}"
             raise AssertionError(f"{where}: '{failed.read_text().strip()}' fails:\n{told}")
         return output.read_text()
+
+    def _succeeds(self, where: str, block: Block, text: str) -> bool:
+        """Whether it does, and prints what the block behind it expects; that one tells what it has printed instead."""
+        try:
+            self._printed = self._run(where, block, text)
+        except AssertionError as error:
+            self._printed = str(error)
+            return False
+        behind = self._page.blocks[self._page.blocks.index(block) + 1 :][:1]
+        return all(matches(self._here(after.text), self._printed) for after in behind if after.use is Use.OUTPUT)
 
     def _leave_running(self, block: Block, text: str) -> None:
         script = self._script(block, text)
@@ -165,11 +186,9 @@ class Session:
     def _expect_of(self, where: str, running: Running, text: str) -> None:
         self._wait(running, lambda: contains(text, running.output.read_text()), f"{where} is printed")
 
-    def _wait(self, running: Running, condition: object, what: str = "it is ready") -> None:
-        assert callable(condition)
-
+    def _wait(self, running: Running, condition: Callable[[], bool], what: str = "it is ready") -> None:
         def seen() -> bool:
-            is_seen = bool(condition())
+            is_seen = condition()
             assert is_seen or running.process.poll() is None, (
                 f"{running.command} has ended:\n{running.output.read_text()[-4000:]}"
             )
@@ -182,7 +201,9 @@ class Session:
 
     def _kafka_answers(self) -> bool:
         try:
-            AdminClient({"bootstrap.servers": f"localhost:{self._ports['9092']}", "log_level": 0}).list_topics(timeout=1)
+            AdminClient({"bootstrap.servers": f"localhost:{self._ports['9092']}", "log_level": 0}).list_topics(
+                timeout=1
+            )
         except KafkaException:
             return False
         return True
@@ -220,7 +241,7 @@ class Session:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether that, and nothing else, is printed; an ellipsis stands for anything, on a line of its own for any lines."""
+    """Whether that and nothing else is printed; an ellipsis stands for anything, alone on its line for any lines."""
     return re.fullmatch(_pattern(expected), printed.strip(), re.DOTALL) is not None
 
 
