@@ -218,7 +218,7 @@ class Session:
     # --- what a reader has installed ----------------------------------------------------------------------------------
 
     def _make_environment(self) -> dict[str, str]:
-        """This Timewheel, this Python, and Kafka's tools by their names; no settings but where the page's things are."""
+        """This Timewheel, this Python, and Kafka's tools by their names; of settings, where the page's things are."""
         programs = self._directory / "bin"
         programs.mkdir()
         commands = {"timewheel": "-m sidecar", "python": ""}
