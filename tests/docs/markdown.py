@@ -7,7 +7,7 @@ What a reader would type is run; what says otherwise is a comment directly befor
     <!-- eventually -->                  asked again until it succeeds, and prints what the page says
     <!-- file: worker.py -->             saved under that name, for a later block to use
     <!-- output -->                      what the command before prints, where text stands between the two
-    <!-- output of: worker.py -->        what the program that was left running has printed, by a word of it
+    <!-- output of: worker.py -->        what the program left running by that has printed
 
 A block of text or JSON that directly follows a command is what the command prints; an ellipsis in it stands for anything.
 One comment is the page's own, before its first block:

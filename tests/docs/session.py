@@ -56,7 +56,9 @@ class Session:
         self._home.mkdir()
         self._running: list[Running] = []
         self._printed = ""
-        self._timeout_s = TOOLCHAIN_TIMEOUT_S if "toolchain" in page.needs else COMMAND_TIMEOUT_S
+        is_long = "toolchain" in page.needs
+        self._timeout_s = TOOLCHAIN_TIMEOUT_S if is_long else COMMAND_TIMEOUT_S
+        self._output_timeout_s = TOOLCHAIN_TIMEOUT_S if is_long else OUTPUT_TIMEOUT_S
         self._environment = self._make_environment()
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
@@ -92,7 +94,7 @@ class Session:
             case Use.RUN:
                 self._printed = self._run(where, block, text)
             case Use.EVENTUALLY:
-                wait_until(lambda: self._succeeds(where, block, text), f"{where}: {text}", OUTPUT_TIMEOUT_S, poll_s=0.2)
+                wait_until(lambda: self._succeeds(where, block, text), f"{where}: {text}", self._output_timeout_s, 0.2)
             case Use.LEAVE_RUNNING:
                 self._leave_running(block, text)
             case Use.OUTPUT if self._is_of_running(block):
@@ -195,7 +197,7 @@ class Session:
             return is_seen
 
         try:
-            wait_until(seen, f"{running.command}: {what}", OUTPUT_TIMEOUT_S)
+            wait_until(seen, f"{running.command}: {what}", self._output_timeout_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\nit has printed:\n{running.output.read_text()[-4000:]}") from None
 
