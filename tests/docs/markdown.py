@@ -9,8 +9,8 @@ What a reader would type is run; what says otherwise is a comment directly befor
     <!-- output -->                      what the command before prints, where text stands between the two
     <!-- output of: worker.py -->        what the program left running by that has printed
 
-A block of text or JSON that directly follows a command is what the command prints; an ellipsis in it stands for anything.
-One comment is the page's own, before its first block:
+A block of text or JSON that directly follows a command is what that prints; an ellipsis in it stands for anything. One
+comment is the page's own, before its first block:
 
     <!-- page: kafka, sidecar, topics orders payments -->
 
