@@ -10,7 +10,8 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-slow test-unit test-compose check charts scan-charts format bench bench-audit lock clean
+.PHONY: help setup demo audit-demo test test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
+.PHONY: bench-audit lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +65,12 @@ $(HELM_DOCS):
 
 $(KUBE_SCORE):
 	@GOBIN=$(abspath $(TOOLS)) go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
+
+test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
+	@$(BIN)/pytest tests/docs
+
+docs: $(VENV)/dev ## Write the pages of docs/reference that follow from the code
+	@$(BIN)/python -m docs.generate
 
 check: $(VENV)/dev ## Format, lint, types
 	@$(BIN)/ruff format --check .

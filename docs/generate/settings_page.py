@@ -16,13 +16,13 @@ _HEAD = """\
 
 <!-- Made by python -m docs.generate (make docs) of sidecar/settings.py. -->
 
-Each setting has a flag, an environment variable and a name in the YAML file of `--config`. A flag wins over the variable, that
-over the file, and that over the default. `timewheel config` prints what they come to, with secrets masked.
+Each setting has a flag, an environment variable and a name in the YAML file of `--config`. A flag wins over the
+variable, that over the file, and that over the default. `timewheel config` prints the outcome, with secrets masked.
 
 - **Durations** are whole numbers with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. A bare number is refused.
 - **Lists** are globs with commas between them: `orders-*,payments`.
-- **kafka** is a map in YAML, JSON in the environment, and `--kafka key=value`, repeated, on the command line. The three are merged,
-  option by option. What the guarantee depends on cannot be set there, and says so.
+- **kafka** is a map in YAML, JSON in the environment, and `--kafka key=value`, repeated, on the command line. The three
+  are merged, option by option. What the guarantee depends on cannot be set there, and says so.
 - **Switches** are `--name` and `--no-name` on the command line, `true` and `false` elsewhere.
 
 A name that is no setting is refused, in the file and on the command line; in the environment it is a warning.

@@ -4,12 +4,13 @@ What a reader would type is run; what says otherwise is a comment directly befor
 
     <!-- run by: make test-compose -->   run there, not here: a target of the Makefile or a test file
     <!-- leave running -->               a program that does not end: it runs on until the page's end
+    <!-- eventually -->                  asked again until it succeeds, and prints what the page says
     <!-- file: worker.py -->             saved under that name, for a later block to use
     <!-- output -->                      what the command before prints, where text stands between the two
-    <!-- output of: worker.py -->        what the program that is left running, and has that in its command, has printed
+    <!-- output of: worker.py -->        what the program left running by that has printed
 
-A block of text or JSON that directly follows a command is what the command prints; an ellipsis in it stands for anything.
-One comment is the page's own, before its first block:
+A block of text or JSON that directly follows a command is what that prints; an ellipsis in it stands for anything. One
+comment is the page's own, before its first block:
 
     <!-- page: kafka, sidecar, topics orders payments -->
 
@@ -27,19 +28,25 @@ COMMANDS = frozenset({"sh", "python", "java", "go"})
 DATA = frozenset({"text", "json", "yaml", "xml", "properties", "mermaid"})
 """Languages that nobody runs."""
 
-_COMMENT = re.compile(r"<!--\s*(page|run by|leave running|file|output of|output)(?::\s*(.*?))?\s*-->", re.DOTALL)
+_COMMENT = re.compile(
+    r"<!--\s*(page|run by|leave running|eventually|file|output of|output)(?::\s*(.*?))?\s*-->", re.DOTALL
+)
 
 
 class Use(StrEnum):
     """What becomes of a block."""
 
     RUN = "run"
+    EVENTUALLY = "eventually"
     LEAVE_RUNNING = "leave running"
     FILE = "file"
     OUTPUT = "output"
     OUTPUT_OF = "output of"
     ELSEWHERE = "run by"
     SHOWN = "shown"
+
+
+EXECUTED = frozenset({Use.RUN, Use.EVENTUALLY, Use.LEAVE_RUNNING})
 
 
 class PageError(Exception):
@@ -70,7 +77,7 @@ class Page:
 
     @property
     def is_run(self) -> bool:
-        return any(block.use in (Use.RUN, Use.LEAVE_RUNNING) for block in self.blocks)
+        return any(block.use in EXECUTED for block in self.blocks)
 
 
 @dataclass
@@ -131,7 +138,7 @@ def _add(path: Path, reading: _Reading, language: str, text: str, line: int) -> 
             )
     else:
         use = Use.OUTPUT if reading.follows_command and language in ("text", "json") else Use.SHOWN
-    reading.follows_command = use in (Use.RUN, Use.LEAVE_RUNNING)
+    reading.follows_command = use in EXECUTED
     reading.blocks.append(Block(language, text, line, use, name))
 
 
@@ -144,11 +151,13 @@ def _marked(where: str, marker: tuple[str, str], language: str, reading: _Readin
             return Use.ELSEWHERE, argument
         case "file":
             return Use.FILE, argument
+        case "eventually" if language == "sh":
+            return Use.EVENTUALLY, ""
         case "output of" if language in ("text", "json"):
             return Use.OUTPUT_OF, argument
         case "leave running" if language in ("sh", "python"):
             return Use.LEAVE_RUNNING, ""
-        case "output" if language in ("text", "json") and any(block.use is Use.RUN for block in reading.blocks):
+        case "output" if language in ("text", "json") and any(block.use in EXECUTED for block in reading.blocks):
             return Use.OUTPUT, ""
     raise PageError(f"{where}: the comment '{name}' does not fit a block of {language} here")
 

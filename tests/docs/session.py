@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +56,9 @@ class Session:
         self._home.mkdir()
         self._running: list[Running] = []
         self._printed = ""
-        self._timeout_s = TOOLCHAIN_TIMEOUT_S if "toolchain" in page.needs else COMMAND_TIMEOUT_S
+        is_long = "toolchain" in page.needs
+        self._timeout_s = TOOLCHAIN_TIMEOUT_S if is_long else COMMAND_TIMEOUT_S
+        self._output_timeout_s = TOOLCHAIN_TIMEOUT_S if is_long else OUTPUT_TIMEOUT_S
         self._environment = self._make_environment()
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
@@ -90,6 +93,8 @@ class Session:
                 path.write_text(text)
             case Use.RUN:
                 self._printed = self._run(where, block, text)
+            case Use.EVENTUALLY:
+                wait_until(lambda: self._succeeds(where, block, text), f"{where}: {text}", self._output_timeout_s, 0.2)
             case Use.LEAVE_RUNNING:
                 self._leave_running(block, text)
             case Use.OUTPUT if self._is_of_running(block):
@@ -99,6 +104,12 @@ class Session:
             case Use.OUTPUT_OF:
                 (running,) = (running for running in self._running if block.name in running.command)
                 self._expect_of(where, running, text)
+
+    def finish(self) -> None:
+        """Raises AssertionError where a program that is left running has ended by itself."""
+        for running in self._running:
+            code = running.process.poll()
+            assert code is None, f"{running.command} has ended with {code}:\n{running.output.read_text()[-4000:]}"
 
     def _is_of_running(self, block: Block) -> bool:
         before = self._page.blocks[self._page.blocks.index(block) - 1]
@@ -115,6 +126,8 @@ class Session:
         script = self._script(block, text)
         output, errors = script.with_suffix(".out"), script.with_suffix(".err")
         failed, done = script.with_suffix(".failed"), script.with_suffix(".done")
+        failed.unlink(missing_ok=True)
+        done.unlink(missing_ok=True)
         command = f". {script}" if block.language == "sh" else f"python {script}"
         assert self._shell.stdin is not None
         self._shell.stdin.write(
@@ -132,6 +145,16 @@ class Session:
             told = f"{output.read_text()[-4000:]}\n{errors.read_text()[-4000:]}"
             raise AssertionError(f"{where}: '{failed.read_text().strip()}' fails:\n{told}")
         return output.read_text()
+
+    def _succeeds(self, where: str, block: Block, text: str) -> bool:
+        """Whether it does, and prints what the block behind it expects; that one tells what it has printed instead."""
+        try:
+            self._printed = self._run(where, block, text)
+        except AssertionError as error:
+            self._printed = str(error)
+            return False
+        behind = self._page.blocks[self._page.blocks.index(block) + 1 :][:1]
+        return all(matches(self._here(after.text), self._printed) for after in behind if after.use is Use.OUTPUT)
 
     def _leave_running(self, block: Block, text: str) -> None:
         script = self._script(block, text)
@@ -165,18 +188,16 @@ class Session:
     def _expect_of(self, where: str, running: Running, text: str) -> None:
         self._wait(running, lambda: contains(text, running.output.read_text()), f"{where} is printed")
 
-    def _wait(self, running: Running, condition: object, what: str = "it is ready") -> None:
-        assert callable(condition)
-
+    def _wait(self, running: Running, condition: Callable[[], bool], what: str = "it is ready") -> None:
         def seen() -> bool:
-            is_seen = bool(condition())
+            is_seen = condition()
             assert is_seen or running.process.poll() is None, (
                 f"{running.command} has ended:\n{running.output.read_text()[-4000:]}"
             )
             return is_seen
 
         try:
-            wait_until(seen, f"{running.command}: {what}", OUTPUT_TIMEOUT_S)
+            wait_until(seen, f"{running.command}: {what}", self._output_timeout_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\nit has printed:\n{running.output.read_text()[-4000:]}") from None
 
@@ -199,7 +220,7 @@ class Session:
     # --- what a reader has installed ----------------------------------------------------------------------------------
 
     def _make_environment(self) -> dict[str, str]:
-        """This Timewheel, this Python, and Kafka's tools by their names; no settings but where the page's things are."""
+        """This Timewheel, this Python, and Kafka's tools by their names; of settings, where the page's things are."""
         programs = self._directory / "bin"
         programs.mkdir()
         commands = {"timewheel": "-m sidecar", "python": ""}
@@ -222,7 +243,7 @@ class Session:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether that, and nothing else, is printed; an ellipsis stands for anything, on a line of its own for any lines."""
+    """Whether that and nothing else is printed; an ellipsis stands for anything, alone on its line for any lines."""
     return re.fullmatch(_pattern(expected), printed.strip(), re.DOTALL) is not None
 
 
