@@ -66,7 +66,7 @@ class Backlog:
             self._known = await asyncio.to_thread(self._ask)
         except KafkaException as error:
             self._known = None  # rather nothing than what was true once
-            log.debug("the backlog is not known", reason=str(error))
+            log.debug("backlog not known", reason=str(error))
         finally:
             self._asked_ms = self._clock.monotonic_ms()
             self._asking = None

@@ -47,7 +47,11 @@ class Observer:
             try:
                 self._look()
             except Exception:  # what merely watches must not end, whatever it meets
-                log.exception("observer failed, it goes on")
+                log.error(
+                    "observer failed",
+                    operator_action="report it with this traceback; it goes on, and delivery too",
+                    exc_info=True,
+                )
 
     def _look(self) -> None:
         self._health.observe()

@@ -176,7 +176,11 @@ class AtOnce:
             try:
                 self.settle(works)
             except Exception as error:  # the thread goes on: others wait
-                log.exception("requests failed", operator_action="report it with this traceback; delivery goes on")
+                log.error(
+                    "requests failed",
+                    operator_action="report it with this traceback; delivery goes on",
+                    exc_info=True,
+                )
                 self._forget()
                 for work in works:
                     work.fail(error)

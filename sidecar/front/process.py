@@ -96,7 +96,7 @@ class FrontProcess:
             if self._is_stopping.is_set():
                 return
             log.warning(
-                "http process ended, starting it anew",
+                "http process ended",
                 exit_code=process.returncode,
                 delay_s=pause_s,
                 operator_action="none where it was killed; delivery goes on. Else see its last line in the log",

@@ -88,7 +88,11 @@ class Events:
                 try:
                     event = b"event: status\ndata: " + msgspec.json.encode(await self._compute()) + b"\n\n"
                 except Exception as error:  # noqa: BLE001 - whatever it is, the next second may know more
-                    log.warning("the status cannot be told", reason=str(error))
+                    log.warning(
+                        "status not told",
+                        reason=str(error),
+                        operator_action="nothing, if it passes: the page tries again; else see the lines before",
+                    )
                     event = HEARTBEAT
                 self._tell(event)
                 await asyncio.sleep(max(0.0, self._every_s - (asyncio.get_running_loop().time() - began)))
