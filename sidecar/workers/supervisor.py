@@ -15,7 +15,7 @@ from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
-from sidecar.web.server import WebServer, listen
+from sidecar.web.server import NICENESS, WebServer, listen
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
 
@@ -74,7 +74,7 @@ class Supervisor:
             kafka = FrontKafka(settings)
             kafka.settle_earlier_life()
             front = make_front(settings, relay, kafka)
-            with WebServer(front, listen(settings.http_host, settings.http_port)) as server:
+            with WebServer(front, listen(settings.http_host, settings.http_port), NICENESS) as server:
                 log.info(
                     "starting",
                     version=installed_version(),
