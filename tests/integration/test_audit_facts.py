@@ -141,6 +141,12 @@ def test_every_combination_of_odd_headers_is_read_as_the_sidecar_reads_it(spark:
         for name in HEADER_NAMES
         for value in VALUES
     ]
+    singles += [
+        Read(topic, [("REAL_TOPIC", destination), ("RECONSUME_TIME", retries)], AT_MS, 0)
+        for topic in TOPICS
+        for destination in (b"%RETRY%billing", b"RETRY-billing", b"%DLQ%billing", b"orders")
+        for retries in (b"0", b"2", b"2147483647")
+    ]
     records = [record._replace(offset=offset) for offset, record in enumerate(singles)]
     records += [a_record(rng, rng.choice(TOPICS), len(records) + number) for number in range(4_000)]
     seen = assert_agreed(spark, records)
