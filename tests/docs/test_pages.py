@@ -27,7 +27,7 @@ def _parameters() -> list[object]:
 
 
 def _is_long(page: Page) -> bool:
-    return "toolchain" in page.needs
+    return bool({"slow", "toolchain"} & page.needs)
 
 
 @pytest.mark.kafka
