@@ -14,8 +14,8 @@ comment is the page's own, before its first block:
 
     <!-- page: kafka, sidecar, topics orders payments -->
 
-names what has to be there before the first command. A page with ``slow`` is left out by ``make test``, and so is one with
-``toolchain``, which may also take minutes for what it fetches.
+names what has to be there before the first command. A page with ``slow`` is left out by ``make test``, and so is one
+with ``toolchain``, which may also take minutes for what it fetches.
 """
 
 import re
