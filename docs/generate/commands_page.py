@@ -58,7 +58,7 @@ def _section(path: tuple[str, ...], command: Any) -> str:
 
 def _is_own(option: Any) -> bool:
     """Whether a command means something of its own by the name of a setting."""
-    return option.param_type_name == "argument" or option.rich_help_panel != "Settings"
+    return bool(option.param_type_name == "argument" or option.rich_help_panel != "Settings")
 
 
 def _metavar(argument: Any) -> str:

@@ -14,7 +14,8 @@ comment is the page's own, before its first block:
 
     <!-- page: kafka, sidecar, topics orders payments -->
 
-names what has to be there before the first command; with ``toolchain`` the page is run by ``make test-docs`` alone.
+names what has to be there before the first command. A page with ``slow`` is left out by ``make test``, and so is one
+with ``toolchain``, which may also take minutes for what it fetches.
 """
 
 import re
@@ -167,10 +168,10 @@ def _needs(path: Path, text: str) -> tuple[frozenset[str], tuple[str, ...]]:
     for part in filter(None, map(str.strip, text.split(","))):
         if part.startswith("topics "):
             topics = tuple(part.split()[1:])
-        elif part in ("kafka", "sidecar", "toolchain"):
+        elif part in ("kafka", "sidecar", "slow", "toolchain"):
             needs.add(part)
         else:
-            raise PageError(f"{path}: a page needs kafka, sidecar, toolchain or topics, not '{part}'")
+            raise PageError(f"{path}: a page is or needs kafka, sidecar, slow, toolchain or topics, not '{part}'")
     if (topics or "sidecar" in needs) and "kafka" not in needs:
         raise PageError(f"{path}: a sidecar and topics need kafka")
     return frozenset(needs), topics

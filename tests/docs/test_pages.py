@@ -7,14 +7,20 @@ import pytest
 
 from connectors.embedded import EmbeddedKafka
 from connectors.embedded.ports import any_free
-from tests.docs.markdown import COMMANDS, EXECUTED, Page, Use, read_page
+from tests.docs.markdown import COMMANDS, EXECUTED, Page, PageError, Use, read_page
 from tests.docs.session import ROOT, Session
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
 from tests.support.tools import find_tool
 
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = {str(path.relative_to(ROOT)): read_page(path) for path in PATHS}
+PAGES: dict[str, Page] = {}
+UNREADABLE: dict[str, PageError] = {}
+for path in PATHS:
+    try:
+        PAGES[str(path.relative_to(ROOT))] = read_page(path)
+    except PageError as error:
+        UNREADABLE[str(path.relative_to(ROOT))] = error
 TOOLS = ("kcat", "mvn", "go")
 
 
@@ -27,7 +33,7 @@ def _parameters() -> list[object]:
 
 
 def _is_long(page: Page) -> bool:
-    return "toolchain" in page.needs
+    return bool({"slow", "toolchain"} & page.needs)
 
 
 @pytest.mark.kafka
@@ -62,6 +68,10 @@ def _have_tools(page: Page) -> None:
     for tool in TOOLS:
         if re.search(rf"\b{tool} ", text):
             find_tool(tool)
+
+
+def test_every_page_keeps_the_rules() -> None:
+    assert not UNREADABLE, "\n".join(map(str, UNREADABLE.values()))
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
