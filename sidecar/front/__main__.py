@@ -18,12 +18,9 @@ from sidecar.front.kafka import FrontKafka
 from sidecar.front.process import Orders
 from sidecar.logs import configure_logging
 from sidecar.web.events import Events
-from sidecar.web.server import server_config
+from sidecar.web.server import NICENESS, server_config
 from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.relay import make_relay_to_one
-
-NICENESS = 5
-"""Where processors are scarce, deliveries go first."""
 
 
 class Sidecar:

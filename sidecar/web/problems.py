@@ -5,6 +5,7 @@
 ``type`` is a reference that the sidecar itself answers; `Kind` is the list that docs/http-api.md shows.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from http import HTTPStatus
@@ -193,16 +194,27 @@ async def _on_problem(_request: Request, error: Exception) -> JSONResponse:
     return error.response()
 
 
-async def _on_http_exception(_request: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     """What Starlette and FastAPI raise by themselves."""
     assert isinstance(error, HTTPException)
     kind = _OF_STATUS.get(error.status_code)
+    if kind is Kind.METHOD_NOT_ALLOWED and (methods := _methods_at(request)):
+        error.headers = {"Allow": ", ".join(methods)}
     if kind is None:
         title = HTTPStatus(error.status_code).phrase
         content = {"type": "about:blank", "title": title, "status": error.status_code, "detail": error.detail}
         return JSONResponse(content, error.status_code, dict(error.headers or {}), MEDIA_TYPE)
     detail = kind.title if error.detail == HTTPStatus(error.status_code).phrase else str(error.detail)
     return ProblemError(kind, detail, headers=error.headers).response()
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Of everything at a path; Starlette tells those of the first route alone."""
+    methods: set[str] = set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", template), request.scope["path"]):
+            methods |= operations.keys()
+    return sorted(method.upper() for method in methods)
 
 
 async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -1,6 +1,8 @@
 """Serves the HTTP interface from a thread of its own, so that the loop has the main one."""
 
+import os
 import socket
+import sys
 import threading
 from types import TracebackType
 
@@ -13,6 +15,9 @@ from sidecar.web.protocol import GuardedProtocol
 
 LISTEN_BACKLOG = 1_024
 
+NICENESS = 15
+"""Of what serves the world: where processors are scarce, deliveries go first. Probes still get their few ms."""
+
 _STOP_TIMEOUT_S = 1.0
 
 
@@ -24,15 +29,15 @@ class WebServer:
 
     Args:
         listener: a bound socket; it is closed at the end.
+        niceness: of the thread, on Linux; 0: that of the process.
     """
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket, niceness: int = 0) -> None:
         self._socket = listener
         self.address = address_of(listener)
         self._server = uvicorn.Server(server_config(app))
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="web", daemon=True
-        )
+        self._niceness = niceness
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
 
     def __enter__(self) -> "WebServer":
         self._thread.start()
@@ -44,6 +49,11 @@ class WebServer:
         self._server.should_exit = True
         self._thread.join(_STOP_TIMEOUT_S)
         self._socket.close()
+
+    def _run(self) -> None:
+        if self._niceness and sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        self._server.run(sockets=[self._socket])
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:

@@ -45,7 +45,7 @@ STORE_REST = 1.0
 
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _PENDING = "/api/v1/pending"
-_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", "upgrade"}
 )

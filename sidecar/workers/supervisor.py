@@ -18,7 +18,7 @@ from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.events import Events
-from sidecar.web.server import WebServer, listen
+from sidecar.web.server import NICENESS, WebServer, listen
 from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
@@ -81,7 +81,7 @@ class Supervisor:
             events = Events(live.status)
             front = make_front(settings, relay, kafka, live, events)
             listener = listen(settings.http_host, settings.http_port)
-            with WebServer(front, listener) as server, closing(events):
+            with WebServer(front, listener, NICENESS) as server, closing(events):
                 log.info(
                     "starting",
                     version=installed_version(),

@@ -240,7 +240,8 @@ def test_a_token_is_asked_for_as_by_one(two: SidecarProcess) -> None:
     two.settings["http_token"] = "secret"
     two.start()
     assert two.get("/api/v1/pending")[0] == 401
-    assert two.get("/api/v1/absent")[0] == 404
+    assert two.get("/api/v1/absent")[0] == 401
+    assert two.get("/absent")[0] == 404
     assert two.get("/metrics")[0] == 200
     assert "secret" not in two.log_text()
     command_lines = [psutil.Process(pid).cmdline() for pid in pids(two).values()]

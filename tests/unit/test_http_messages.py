@@ -217,6 +217,13 @@ def test_every_kind_of_problem_has_an_address_and_stands_in_the_reference(app: F
     assert ask(app, "GET", "/problems/other").status_code == 404
 
 
+def test_another_method_is_told_which_there_are(app: FastAPI) -> None:
+    for path, methods in (("/messages", "POST"), ("/messages/x", "DELETE, PATCH"), ("/redrives/x", "DELETE, GET")):
+        answer = ask(app, "PUT", path, {})
+        assert (answer.status_code, answer.json()["type"]) == (405, f"{PATH}/method-not-allowed")
+        assert answer.headers["allow"] == methods
+
+
 def test_the_document_is_whole(app: FastAPI) -> None:
     document = ask(app, "GET", "/openapi.json").json()
     defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
