@@ -41,8 +41,8 @@ class Cluster:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        config: dict[str, Any] = for_producer(for_librdkafka(options))
-        self._admin = AdminClient({**config, "logger": _log})
+        config: dict[str, Any] = {**for_producer(for_librdkafka(options)), "logger": _log}
+        self._admin = AdminClient(config)
 
     def topics(self) -> dict[str, list[int]]:
         """All topics, with their partitions."""
