@@ -1,7 +1,7 @@
 """Verdicts and facts -> the bounded findings that every report shows (`spark.report.model`)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
@@ -90,7 +90,7 @@ class Answers(NamedTuple):
     def offenders(self) -> model.Bounded[model.Offender]:
         """Where faults gather."""
         partition = F.concat_ws("/", "destination", F.col("delivered_partition").cast("string"))
-        kinds = {
+        kinds: dict[Literal["topic", "partition", "level", "group"], Column] = {
             "topic": F.col("destination"),
             "partition": F.when(F.col("delivered_partition").isNotNull(), partition),
             "level": _level_name(),

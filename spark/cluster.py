@@ -6,7 +6,7 @@ empty. So they are left out, and what is read is fixed in one moment.
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -41,7 +41,8 @@ class Cluster:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        self._admin = AdminClient({"logger": _log, **for_producer(for_librdkafka(options))})
+        config: dict[str, Any] = {**for_producer(for_librdkafka(options)), "logger": _log}
+        self._admin = AdminClient(config)
 
     def topics(self) -> dict[str, list[int]]:
         """All topics, with their partitions."""

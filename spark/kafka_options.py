@@ -79,7 +79,7 @@ def _sasl(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ssl(options: Mapping[str, str]) -> dict[str, str]:
-    java = {}
+    java: dict[str, str] = {}
     if "ssl.ca.location" in options:
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": options["ssl.ca.location"]}
     if "ssl.ca.pem" in options:
