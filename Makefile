@@ -4,11 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Written in Go, and built from source once: a minute each. Nothing but `make charts` and `make scan-charts` wants them.
+TOOLS := $(VENV)/tools
+HELM_DOCS := $(TOOLS)/helm-docs
+KUBE_SCORE := $(TOOLS)/kube-score
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-unit test-docs docs check format bench lock clean
+.PHONY: help setup demo audit-demo test test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
+.PHONY: bench-audit lock clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -21,15 +27,19 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/user
-	@echo "installing timewheel[embedded,dev] into $(VENV)"
-	@$(INSTALL) '.[embedded,dev]'
+	@echo "installing timewheel[embedded,otel,spark,dev] into $(VENV)"
+	@$(INSTALL) '.[embedded,otel,spark,dev]'
 	@touch $@
 
-setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's jars, a Java runtime where there is none
+setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's jars, a Java runtime where there is none
 	@$(BIN)/python -m connectors.embedded
+	@$(BIN)/python -m spark.packages
 
 demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 	@$(BIN)/timewheel demo
+
+audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
+	@$(BIN)/timewheel audit demo
 
 test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
 	@$(BIN)/pytest -m 'not slow'
@@ -39,6 +49,22 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation
+
+test-compose: $(VENV)/dev ## docker-compose.yml on a Docker engine: schedule, receive, kill the sidecar, receive the rest
+	@TIMEWHEEL_TEST_COMPOSE=$${TIMEWHEEL_TEST_COMPOSE:-1} $(BIN)/pytest tests/acceptance/test_compose.py
+
+charts: $(VENV)/dev $(HELM_DOCS) ## Make what follows from the chart: its README, its schema's settings, deploy/
+	@$(BIN)/python -m tests.charts.generate
+	@$(HELM_DOCS) --chart-search-root charts --sort-values-order file --log-level warning
+
+scan-charts: $(VENV)/dev $(KUBE_SCORE) ## Hold what the chart renders by default against kube-score's rules
+	@$(BIN)/python -m tests.charts.scan $(KUBE_SCORE)
+
+$(HELM_DOCS):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
+
+$(KUBE_SCORE):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 
 test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
 	@$(BIN)/pytest tests/docs
@@ -57,6 +83,9 @@ format: $(VENV)/dev ## Put the code into the shape that check wants
 
 bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-audit: $(VENV)/dev ## The audit's figures beside their floor; ARGS='--messages 2000000' for the large size
+	@$(BIN)/python -m benchmarks.audit $(ARGS)
 
 lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 	@$(BIN)/pip install --quiet uv

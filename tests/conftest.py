@@ -8,14 +8,21 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Browser
 
 from connectors.embedded import EmbeddedKafka
+from connectors.event_log import begin_anew
+from tests.support.browser import browser_path, running_browser
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
-from tests.support.tools import find_tool
+from tests.support.tools import find_tool, missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +37,12 @@ def kafka() -> Iterator[Kafka]:
         return
     with EmbeddedKafka() as broker:
         yield Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_of_their_own() -> None:
+    """What one test has logged does not count against the lines of the next."""
+    begin_anew()
 
 
 @pytest.fixture
@@ -50,7 +63,32 @@ def sidecar(kafka: Kafka, prefix: str, tmp_path: Path) -> Iterator[SidecarProces
         process.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser; skipped by name where there is none, not in CI. Of a module: it keeps asyncio to itself."""
+    program = browser_path()
+    if program is None:
+        missing("chromium")
+    with running_browser(program) as running:
+        yield running
+
+
 @pytest.fixture
 def tool(request: pytest.FixtureRequest) -> str:
     """The path of a program named by ``indirect`` parametrisation; skipped by name where it is missing, not in CI."""
     return find_tool(request.param)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A small Spark of this process, with the audit's jars."""
+    from spark.session import spark_session
+
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = spark_session("timewheel-tests", master="local[2]", conf=conf)
+    yield session
+    session.stop()

@@ -1,4 +1,4 @@
-"""Fetch Kafka's jars into the cache, once for a machine.
+"""Fetch jars (Kafka's, and what the audit adds to Spark) into the cache, once for a machine.
 
 1. Take the lock file: of two processes that start at the same time one fetches, the other waits and then finds
    nothing missing.
@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +24,7 @@ import tenacity
 
 from connectors.embedded import repositories
 from connectors.embedded.errors import JarFetchError, MissingExtraError
-from connectors.embedded.jars import Jar, kafka_version, missing_jars
+from connectors.embedded.jars import Jar, missing_jars
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -35,8 +35,8 @@ _READ_TIMEOUT_S = 30
 _LINE_EVERY_JARS = 10  # of plain progress, where there is no terminal
 
 
-def fetch_jars(folder: Path) -> None:
-    """Bring every pinned jar into the folder.
+def fetch_jars(title: str, folder: Path, jars: Sequence[Jar]) -> None:
+    """Bring every one of the jars into the folder; ``title`` says in messages what they are.
 
     Raises `MissingExtraError` without jgo, `JarFetchError` when a jar cannot be had or the folder cannot be written.
     """
@@ -46,35 +46,38 @@ def fetch_jars(folder: Path) -> None:
         raise MissingExtraError("jgo") from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(folder.name + ".lock")):
-            missing = missing_jars(folder)
+        with _locked(folder.with_name(folder.name + ".lock"), title):
+            missing = missing_jars(folder, jars)
             if missing:
-                _fetch_all(missing, folder)
+                _fetch_all(title, missing, folder)
     except OSError as error:
         raise JarFetchError(
-            f"cannot store Kafka's jars in {folder}: {error}. "
+            f"cannot store the jars of {title} in {folder}: {error}. "
             "Operator action: free or permit that place, or name another one in TIMEWHEEL_CACHE_DIR"
         ) from error
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, title: str) -> Iterator[None]:
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"timewheel: another process is fetching Kafka's jars into {path.parent}; waiting", file=sys.stderr)
+            print(
+                f"timewheel: another process is fetching the jars of {title} into {path.parent}; waiting",
+                file=sys.stderr,
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _fetch_all(missing: list[Jar], folder: Path) -> None:
+def _fetch_all(title: str, missing: list[Jar], folder: Path) -> None:
     staging = folder.with_name(folder.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
     context = _maven_context(staging)
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
     try:
-        with _progress(len(missing), folder) as advance:
+        with _progress(title, len(missing), folder) as advance:
             for done in as_completed([pool.submit(_fetch_one, context, jar, folder) for jar in missing]):
                 done.result()
                 advance()
@@ -142,9 +145,9 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def _progress(count: int, folder: Path) -> Iterator[Callable[[], None]]:
+def _progress(title: str, count: int, folder: Path) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, a few plain lines elsewhere; always on stderr, which carries no data."""
-    title = f"Fetching Kafka {kafka_version()} ({count} jars, once) into {folder}"
+    title = f"Fetching {title} ({count} jars, once) into {folder}"
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

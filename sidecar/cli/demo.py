@@ -42,7 +42,7 @@ def demo() -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="timewheel-demo-") as directory, EmbeddedKafka() as broker:
             console.print(f"[green]✓[/] Kafka is ready at [bold]{broker.bootstrap_servers}[/]")
-            with _sidecar(broker.bootstrap_servers, Path(directory)) as log_path:
+            with running_sidecar(broker.bootstrap_servers, Path(directory)) as log_path:
                 console.print("[green]✓[/] the sidecar is ready\n")
                 _show(console, broker.bootstrap_servers, log_path)
     except EmbeddedKafkaError as error:
@@ -50,7 +50,7 @@ def demo() -> None:
 
 
 @contextmanager
-def _sidecar(bootstrap_servers: str, directory: Path) -> Iterator[Path]:
+def running_sidecar(bootstrap_servers: str, directory: Path) -> Iterator[Path]:
     """A sidecar of its own process, as users run it; the path of its log."""
     log_path = directory / "sidecar.log"
     http_port = any_free()

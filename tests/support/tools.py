@@ -2,16 +2,22 @@
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
 
 def find_tool(name: str) -> str:
-    """Its path; where it is missing the test is skipped by that name, and in CI it fails."""
+    """Its path; `missing` where there is none."""
     path = shutil.which(name)
     if path is None:
-        message = f"{name} is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(f"{message}, and CI has to have it")
-        pytest.skip(message)
+        missing(name)
     return path
+
+
+def missing(program: str) -> NoReturn:
+    """Skip the test by the program's name; in CI it fails."""
+    message = f"{program} is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(f"{message}, and CI has to have it")
+    pytest.skip(message)

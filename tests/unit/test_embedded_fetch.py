@@ -26,13 +26,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JGO_CONFIG_FILE", str(tmp_path / "none.conf"))
     monkeypatch.setattr(fetch.repositories, "in_order", lambda *_: {})
     monkeypatch.setattr(fetch.tenacity.nap.time, "sleep", lambda _: None)
-    monkeypatch.setattr(fetch, "missing_jars", lambda folder: [j for j in JARS if not (folder / j.file_name).exists()])
     return root
 
 
 def test_jars_of_the_local_maven_repository_are_taken_and_left_there(repository: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "kafka"
-    fetch.fetch_jars(folder)
+    fetch.fetch_jars("Kafka", folder, JARS)
     assert {path.read_bytes() for path in folder.iterdir()} == set(CONTENT.values())
     assert len(list(repository.rglob("*.jar"))) == len(JARS)
     assert not folder.with_name("kafka.partial").exists()
@@ -43,9 +42,9 @@ def test_what_came_before_a_failure_is_kept_and_the_next_run_goes_on(repository:
     second = next(repository.rglob("two-1.jar"))
     second.unlink()
     with pytest.raises(JarFetchError, match=r"org\.example:two:1.*Operator action: check the network"):
-        fetch.fetch_jars(folder)
+        fetch.fetch_jars("Kafka", folder, JARS)
     second.write_bytes(CONTENT["two"])
-    fetch.fetch_jars(folder)
+    fetch.fetch_jars("Kafka", folder, JARS)
     assert {path.name for path in folder.iterdir()} == {jar.file_name for jar in JARS}
 
 
@@ -54,18 +53,18 @@ def test_half_a_file_in_staging_is_not_taken_for_a_jar(repository: Path, tmp_pat
     half = folder.with_name("kafka.partial") / "org" / "example" / "one" / "1" / "one-1.jar"
     half.parent.mkdir(parents=True)
     half.write_bytes(CONTENT["one"][:4])
-    fetch.fetch_jars(folder)
+    fetch.fetch_jars("Kafka", folder, JARS)
     assert (folder / JARS[0].file_name).read_bytes() == CONTENT["one"]
 
 
 def test_bytes_that_are_not_the_pinned_ones_never_reach_the_cache(repository: Path, tmp_path: Path) -> None:
     next(repository.rglob("one-1.jar")).write_bytes(b"something else")
     with pytest.raises(JarFetchError, match=r"org\.example:one:1"):
-        fetch.fetch_jars(tmp_path / "cache" / "kafka")
+        fetch.fetch_jars("Kafka", tmp_path / "cache" / "kafka", JARS)
     assert not (tmp_path / "cache" / "kafka" / JARS[0].file_name).exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JarFetchError, match="TIMEWHEEL_CACHE_DIR"):
-        fetch.fetch_jars(tmp_path / "file" / "kafka")
+        fetch.fetch_jars("Kafka", tmp_path / "file" / "kafka", JARS)

@@ -51,7 +51,7 @@ def test_an_empty_file_is_missing_like_one_that_is_not_there(tmp_path: Path) -> 
     first, second, *others = pinned_jars()
     (tmp_path / first.file_name).write_bytes(b"PK")
     (tmp_path / second.file_name).touch()
-    assert missing_jars(tmp_path) == [second, *others]
+    assert missing_jars(tmp_path, pinned_jars()) == [second, *others]
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_the_cache_is_where_the_environment_says(environ: dict[str, str], expect
 def test_without_jgo_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'timewheel\[embedded\]'"):
-        fetch_jars(tmp_path / "jars")
+        fetch_jars("Kafka", tmp_path / "jars", pinned_jars())
     assert not (tmp_path / "jars").exists()

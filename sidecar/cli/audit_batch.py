@@ -1,0 +1,159 @@
+"""``timewheel audit batch``: verdicts on every message, as of a time."""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.audit_options import (
+    SETTINGS,
+    Destinations,
+    Master,
+    SparkConf,
+    Step,
+    audit_errors,
+    cluster,
+    duration_ms,
+    session,
+    time_ms,
+)
+from sidecar.cli.options import with_settings
+from sidecar.errors import UsageError
+from sidecar.settings import Settings
+from spark.report import REPORT_HTML, REPORT_JSON, REPORT_PROMETHEUS, AuditReport, ReportError, write_report
+from spark.report.model import Verdict
+from spark.report.words import headline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(group: typer.Typer) -> None:
+    group.command(epilog="Example: timewheel audit batch --bootstrap-servers localhost:9092 --out audit --grace 5s")(
+        batch
+    )
+
+
+@with_settings(only=SETTINGS)
+def batch(
+    settings: Settings,
+    out: Annotated[str, typer.Option(help="Where facts, verdicts and report are written.", metavar="DIR")],
+    since: Annotated[
+        str | None, typer.Option("--from", help="Only messages asked for at this time or later.", metavar="ISO8601")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", help="Only messages asked for before this time.", metavar="ISO8601")
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="Judge as of this time. Default: now, or as far as the table goes.", metavar="ISO8601"),
+    ] = None,
+    grace: Annotated[str, typer.Option(help="What has not come so long after it was due is missing.")] = "5s",
+    late_after: Annotated[str, typer.Option(help="What comes so long after it was due is late.")] = "1s",
+    destination: Destinations = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(help="Read no topics, but the table that 'audit stream' writes.", metavar="DIR"),
+    ] = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judge every message by Kafka's own records: on time, late, missing, duplicate, early, cancelled, and more.
+
+    Nothing is taken from the sidecar: when a message was due follows from the record that asked for it. Ends with exit
+    code 1 where a promise is broken (missing, duplicate, early, cancel ignored), so that a cron job alerts.
+    """
+    began_ms = time.time_ns() // 1_000_000
+    given_ms = time_ms("--as-of", as_of)
+    since_ms, until_ms = time_ms("--from", since), time_ms("--to", until)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise UsageError(f"--from {since} is not before --to {until}")
+    grace_ms, late_after_ms = duration_ms("--grace", grace), duration_ms("--late-after", late_after)
+    topics = tuple(settings.topic_names.physical(name) for name in destination or [])
+    with audit_errors():
+        from spark.packages import check_pyspark
+
+        check_pyspark()
+        from spark.batch import Job, audit, read_facts
+        from spark.reconcile import Rules
+
+        kafka = cluster(settings) if facts is None else None
+        with Step("starting Spark"):
+            spark = session("batch", master, spark_conf)
+        try:
+            as_of_ms = given_ms if given_ms is not None else _read_until_ms(spark, facts, began_ms)
+            rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms)
+            job = Job(settings.topic_names, settings.levels, rules, topics)
+            path, notes = facts or f"{out}/facts", list[str]()
+            if kafka is not None:
+                notes = read_facts(spark, kafka, job, path, Step)
+            report = audit(spark, job, path, out, notes, Step)
+            with Step("writing the report"):
+                files = _write(spark, report, out)
+        finally:
+            spark.stop()
+    if as_json:
+        typer.echo(json.dumps(_told(report), indent=2))
+    else:
+        typer.echo(headline(report).sentence)
+        _print(report, files)
+    if not report.is_kept:
+        raise typer.Exit(1)
+
+
+def _read_until_ms(spark: "SparkSession", facts: str | None, now_ms: int) -> int:
+    if facts is None:
+        return now_ms
+    from spark import tables
+    from spark.stream import read_until_ms
+
+    until_ms = read_until_ms(tables.read_facts(spark, facts))
+    if until_ms is None:
+        raise UsageError(f"nobody has said how far {facts} goes: the stream has not caught up yet; give --as-of")
+    return until_ms
+
+
+def _write(spark: "SparkSession", report: AuditReport, out: str) -> list[str]:
+    """The report's files; beside tables that are elsewhere, they are copied there."""
+    if "://" not in out:
+        return [str(path) for path in _written(report, Path(out))]
+    with tempfile.TemporaryDirectory() as directory:
+        jvm: Any = spark.sparkContext._jvm
+        there = jvm.org.apache.hadoop.fs.Path(out)
+        system = there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        paths = _written(report, Path(directory))
+        for path in paths:
+            system.copyFromLocalFile(False, True, jvm.org.apache.hadoop.fs.Path(str(path)), there)
+        return [f"{out}/{path.name}" for path in paths]
+
+
+def _written(report: AuditReport, directory: Path) -> list[Path]:
+    try:
+        write_report(report, directory)
+    except ReportError as error:  # the others are there
+        typer.echo(f"timewheel: {error}", err=True)
+    paths = (directory / name for name in (REPORT_JSON, REPORT_PROMETHEUS, REPORT_HTML))
+    return [path for path in paths if path.exists()]
+
+
+def _told(report: AuditReport) -> dict[str, Any]:
+    return report.model_dump(mode="json", include={"as_of", "verdicts", "faulty", "faulty_left_out", "notes"})
+
+
+def _print(report: AuditReport, files: list[str]) -> None:
+    counts = ((verdict.value.replace("_", " "), report.verdicts[verdict]) for verdict in Verdict)
+    typer.echo(", ".join(f"{count:,} {name}" for name, count in counts if count))
+    for message in report.faulty[:20]:
+        place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
+        why = f": {message.why}" if message.why else ""
+        typer.echo(f"  {message.verdict.value}  {message.id}  ({place}){why}")
+    more = len(report.faulty) - 20 + report.faulty_left_out
+    if more > 0:
+        typer.echo(f"  and {more:,} more")
+    for note in report.notes:
+        typer.echo(note)
+    typer.echo("\n".join(files))

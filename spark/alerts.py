@@ -1,0 +1,254 @@
+"""What is overdue and has not been delivered, told within a minute: a second streaming query beside the ingest.
+
+    audit stream ──► facts ──► marks (how far everything has been read) ──► look ──► alerts topic, metrics
+
+Each mark moves the look on: it judges what fell due between the mark before and this one, less the grace, and nothing
+else, by `spark.reconcile`. So a message is judged once. Up to where it has been judged stands in Kafka as the group's
+committed metadata, in the same transaction as the alerts: raised exactly once for ``read_committed`` readers, through
+kills and restarts.
+
+What a look needs of the past is bounded, whatever waits for a month: the facts since the last survey, and a table of
+what a survey found to fall due within the hour. A new survey replaces it every half hour. What fell due more than an
+hour before a look (nobody looked for so long) is left to ``audit batch``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connectors.contract import TopicNames
+from spark import tables
+from spark.errors import AuditError
+from spark.facts import ARRIVALS, ASKS, SCHEMA
+from spark.reconcile import IDENTITY, Rules, reconcile
+from spark.stream import READ_UNTIL
+
+HORIZON_MS = 3_600_000
+"""How far ahead a survey looks, and how far back the first look does."""
+
+SURVEY_EVERY_MS = HORIZON_MS // 2
+
+STRAGGLERS_MS = 300_000
+"""Facts so much older than a survey are settled: nothing is added among them any more."""
+
+_SKEW_MS = 60_000  # between the clocks that stamp what is asked for, and what arrives
+
+_ASKING = (*ASKS, "rolled", "retry", "invalid")
+_COLUMNS = [field.name for field in SCHEMA]
+_TOLD = ("id", "destination", "topic", "partition", "offset", "due_ms")
+
+
+class Alert(NamedTuple):
+    """A message that is overdue: what it was for, where it was scheduled, when it was due."""
+
+    id: str
+    destination: str | None
+    topic: str
+    partition: int
+    offset: int
+    due_ms: int
+    why: str
+    as_of_ms: int
+
+    @property
+    def overdue_ms(self) -> int:
+        return self.as_of_ms - self.due_ms
+
+
+class Sink(Protocol):
+    """Where alerts go, and where it stands up to when everything has been judged."""
+
+    def judged_until_ms(self) -> int | None: ...
+
+    def put(self, alerts: Iterable[Alert], judged_until_ms: int) -> int:
+        """All of them and the progress, or nothing; how many there were."""
+        ...
+
+
+class Watch:
+    """Judges what has fallen due since it last looked.
+
+    Args:
+        facts: the table that ``audit stream`` writes. survey: where the table of what falls due soon is kept.
+        grace_ms: what has not come so long after it was due is overdue.
+        tell: told what is worth a line.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        names: TopicNames,
+        facts: str,
+        survey: str,
+        grace_ms: int,
+        sink: Sink,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._names = names
+        self._facts = facts
+        self._survey = survey
+        self._grace_ms = grace_ms
+        self._sink = sink
+        self._tell = tell
+        self._surveyed_ms: int | None = None
+        self._judged_ms = sink.judged_until_ms()
+
+    def look(self, as_of_ms: int) -> int:
+        """Raise alerts for what was due before ``as_of_ms`` less the grace; how many there were.
+
+        Args:
+            as_of_ms: everything written until then is in the table of facts.
+        """
+        if self._judged_ms is not None and as_of_ms <= self._judged_ms:
+            return 0
+        begin_ms = as_of_ms - HORIZON_MS
+        if self._judged_ms is not None:
+            if self._judged_ms < begin_ms:
+                self._tell(
+                    f"nobody has looked for {(as_of_ms - self._judged_ms) // 1000:,} s: what was due more than an hour "
+                    "ago is left to 'audit batch'"
+                )
+            begin_ms = max(begin_ms, self._judged_ms)
+        if self._surveyed_ms is None or as_of_ms - self._surveyed_ms >= SURVEY_EVERY_MS:
+            self._look_ahead(as_of_ms)
+        alerts = self._overdue(begin_ms, as_of_ms)
+        raised = self._sink.put(alerts, as_of_ms)
+        self._judged_ms = as_of_ms
+        self._spark.catalog.clearCache()  # what the fold has kept
+        return raised
+
+    # --- what is overdue ----------------------------------------------------------------------------------------------
+
+    def _overdue(self, begin_ms: int, as_of_ms: int) -> Iterator[Alert]:
+        known = self._known(as_of_ms)
+        from_ms, to_ms = begin_ms - self._grace_ms, as_of_ms - self._grace_ms
+        suspects = _suspects(known, from_ms, to_ms).persist()
+        if suspects.isEmpty():
+            return iter(())
+        # Few, as a rule; kept as they are, so that the plan of the verdicts begins with them and not with the tables.
+        related = _related(known, suspects).localCheckpoint()
+        judged = reconcile(related, self._names, Rules(as_of_ms, self._grace_ms))
+        overdue = judged.where((F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms))
+        kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
+        kept.count()  # judged now: a transaction that is open is not to wait for it
+        return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())
+
+    def _known(self, as_of_ms: int) -> DataFrame:
+        """All that can matter to what is due about now: since the survey everything, and before it what it found."""
+        assert self._surveyed_ms is not None
+        since_ms = self._surveyed_ms - STRAGGLERS_MS
+        recent = _since(tables.read_facts(self._spark, self._facts), since_ms)
+        settled = tables.read(self._spark, self._survey)
+        return settled.select(_COLUMNS).unionByName(recent.select(_COLUMNS)).where(F.col("timestamp_ms") <= as_of_ms)
+
+    def _look_ahead(self, as_of_ms: int) -> None:
+        """Survey: of the settled facts, those of ids that fall due from an hour ago to an hour on."""
+        settled = tables.read_facts(self._spark, self._facts).where(F.col("timestamp_ms") < as_of_ms - STRAGGLERS_MS)
+        soon = _is_within(_due(), as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
+        ids = settled.where(F.col("kind").isin(*_ASKING) & soon).select("id").distinct()
+        tables.write(_related(settled, ids).select(_COLUMNS), self._survey)
+        self._surveyed_ms = as_of_ms
+
+
+def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
+    """Ids of what was due in a range and has, at first sight, not come: the few that the verdicts are needed for.
+
+    What an arrival says of its due time is believed here only where it is the right one.
+    """
+    kind = F.col("kind")
+    asked = known.where(kind.isin(*_ASKING) & _is_within(_due(), from_ms, to_ms)).select(*IDENTITY, "due_ms")
+    came = known.where(kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - _SKEW_MS))
+    return asked.join(came, [*IDENTITY, "due_ms"], "left_anti").select("id").distinct()
+
+
+def _related(facts: DataFrame, ids: DataFrame) -> DataFrame:
+    """Every fact of some ids, of what they replace and of what replaces them."""
+    replaced = (
+        facts.where(F.col("kind") == "replace").join(ids, "id", "left_semi").select(F.col("replaces").alias("id"))
+    )
+    all_ids = ids.unionByName(replaced).distinct()
+    replacing = all_ids.select(F.col("id").alias("replaces"))
+    own = facts.join(all_ids, "id", "left_semi")
+    others = facts.where(F.col("kind") == "replace").join(all_ids, "id", "left_anti")
+    return own.unionByName(others.join(replacing, "replaces", "left_semi").select(facts.columns))
+
+
+def _since(facts: DataFrame, since_ms: int) -> DataFrame:
+    """Facts from a time on; the day spares reading the older files."""
+    day = F.timestamp_millis(F.lit(since_ms)).cast("date")
+    return facts.where((F.col("day") >= day) & (F.col("timestamp_ms") >= since_ms) & (F.col("kind") != READ_UNTIL))
+
+
+def _due() -> Column:
+    """What is asked for too late is due at once."""
+    return F.greatest("due_ms", "timestamp_ms")
+
+
+def _is_within(at: Column, from_ms: int, to_ms: int) -> Column:
+    return (at >= from_ms) & (at < to_ms)
+
+
+# --- the query --------------------------------------------------------------------------------------------------------
+
+
+class AlertStream:
+    """The streaming query: each batch with a mark is a look.
+
+    Args:
+        checkpoint: a directory of its own, for the query and the survey.
+    """
+
+    def __init__(self, spark: SparkSession, facts: str, checkpoint: str, watch: Watch, interval_ms: int) -> None:
+        self._watch = watch
+        self._error: Exception | None = None
+        tables.read_facts(spark, facts)  # or say now that there is none
+        marks = spark.readStream.format("delta").option("startingVersion", "latest").load(facts)
+        self._query: StreamingQuery = (
+            marks.where(F.col("kind") == READ_UNTIL)
+            .select("timestamp_ms")
+            .writeStream.queryName("alerts")
+            .option("checkpointLocation", f"{checkpoint}/marks")
+            .trigger(processingTime=f"{interval_ms} milliseconds")
+            .foreachBatch(self._on_marks)
+            .start()
+        )
+
+    def _on_marks(self, marks: DataFrame, _: int) -> None:
+        until_ms = marks.agg(F.max("timestamp_ms")).collect()[0][0]
+        if until_ms is None:
+            return
+        try:
+            self._watch.look(until_ms)
+        except Exception as error:  # told to whoever waits, as what it is
+            self._error = error
+            raise
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait; raises what a look has failed with."""
+        try:
+            has_ended = self._query.awaitTermination(int(timeout_s) or 1)
+        except StreamingQueryException as error:
+            if self._error is not None:
+                raise self._error from error
+            raise AuditError(
+                f"the alerts' query has failed: {str(error).splitlines()[0][:500]}; start it again"
+            ) from error
+        if has_ended:
+            raise AuditError("the alerts' query has ended by itself; start it again")
+
+    def stop(self) -> None:
+        self._query.stop()
+
+
+def survey_of(checkpoint: str) -> str:
+    """Where the survey's table is."""
+    return f"{checkpoint}/survey"
+
+
+def as_json(alert: Alert) -> dict[str, Any]:
+    return {"alert": "overdue", **alert._asdict(), "overdue_ms": alert.overdue_ms}

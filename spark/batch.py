@@ -1,0 +1,105 @@
+"""``audit batch``: topics, or the stream's table of facts, -> facts, verdicts and report in a directory.
+
+DIR/facts      what was read (Delta), unless it was read from a table already
+DIR/verdicts   a row a message (Delta), `spark.reconcile.COLUMNS`
+DIR/report.*   the findings (`spark.report`)
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from connectors.contract import DelayLevels, TopicKind, TopicNames
+from spark import tables, topic_kinds
+from spark.answers import Answers
+from spark.cluster import Cluster, audited_topics
+from spark.facts import to_facts
+from spark.reconcile import Rules, reconcile
+from spark.report import AuditReport
+from spark.sources import read_ranges
+
+Step = Callable[[str], AbstractContextManager[object]]
+"""Begins a step of the work, by name; it ends with the context."""
+
+CLOCK_SKEW_MS = 60_000
+"""How much earlier than it was asked for a record may claim to have arrived."""
+
+
+class Job(NamedTuple):
+    """What is audited, and by which rules."""
+
+    names: TopicNames
+    levels: DelayLevels
+    rules: Rules
+    destinations: tuple[str, ...] = ()
+    """Only messages for these topics, and retries and dead letters; empty: for all that are named."""
+
+
+def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step: Step) -> list[str]:
+    """Read the topics into a table of facts at ``path``; what the reader of the report has to know.
+
+    Destinations are read after the records that name them, so that what has been asked for is not missed.
+    """
+    existing = cluster.topics()
+    ours = audited_topics(existing, job.names, len(job.levels))
+    with step(f"reading {len(ours)} schedule, retry and dead-letter topics"):
+        _append(spark, cluster, job, existing, ours, path, is_first=True)
+    named = set(job.destinations) or named_destinations(spark, path, job.names)
+    found = sorted((named & existing.keys()) - set(ours))
+    with step(f"reading {len(found)} destinations"):
+        _append(spark, cluster, job, existing, found, path, is_first=False)
+    notes = [f"There is no topic {topic}, which messages are for." for topic in sorted(named - existing.keys())]
+    beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
+    notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
+    return notes
+
+
+def _append(
+    spark: SparkSession,
+    cluster: Cluster,
+    job: Job,
+    existing: dict[str, list[int]],
+    topics: Iterable[str],
+    path: str,
+    *,
+    is_first: bool,
+) -> None:
+    places = [(topic, partition) for topic in topics for partition in existing[topic]]
+    since_ms = job.rules.since_ms
+    ranges = cluster.ranges(places, None if since_ms is None else since_ms - CLOCK_SKEW_MS)
+    facts = to_facts(read_ranges(spark, cluster.options, ranges), job.names, job.levels)
+    tables.write_facts(facts, path, "overwrite" if is_first else "append")
+
+
+def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:
+    """The destinations that facts ask for, retry and dead-letter topics left out."""
+    asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled"))
+    if since_day is not None:
+        asked = asked.where(F.col("day") >= since_day)
+    is_other = topic_kinds.kind(F.col("destination"), names) == TopicKind.OTHER.value
+    return {row["destination"] for row in asked.where(is_other).select("destination").distinct().collect()}
+
+
+def audit(spark: SparkSession, job: Job, facts_path: str, out: str, notes: Sequence[str], step: Step) -> AuditReport:
+    """Verdicts of a table of facts, written to ``out``/verdicts, and what they say."""
+    facts = tables.read_facts(spark, facts_path)
+    verdicts_path = f"{out}/verdicts"
+    with step("judging"):
+        judged = reconcile(facts, job.names, job.rules)
+        if job.destinations:
+            judged = judged.where(_is_for(job.destinations, job.names))
+        tables.write(judged, verdicts_path)
+        spark.catalog.clearCache()
+    if job.destinations:
+        notes = [*notes, f"Only messages for {', '.join(job.destinations)}, retries and dead letters were judged."]
+    with step("answering"):
+        return Answers(tables.read(spark, verdicts_path), facts, job.names, job.rules).report(notes)
+
+
+def _is_for(destinations: Collection[str], names: TopicNames) -> Column:
+    kind = topic_kinds.kind(F.col("destination"), names)
+    is_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
+    return F.col("destination").isin(*destinations) | F.col("destination").isNull() | is_group

@@ -1,0 +1,93 @@
+"""What there is to read: topics, and for each partition the offsets that a run reads, asked of Kafka before Spark is.
+
+Spark schedules a task for every partition it is given, empty or not; of the many partitions of retry topics most are
+empty. So they are left out, and what is read is fixed in one moment.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from connectors.client_options import for_producer
+from connectors.contract import TopicKind, TopicNames
+from spark.errors import NotAnsweredError
+from spark.kafka_options import for_librdkafka
+
+_TIMEOUT_S = 30.0
+_log = logging.getLogger("librdkafka")
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition: from ``begin`` to before ``end``."""
+
+    begin: int
+    end: int
+
+
+class Cluster:
+    """Asks Kafka.
+
+    Args:
+        options: librdkafka's, ``bootstrap.servers`` among them.
+
+    Every method raises NotAnsweredError when Kafka does not answer.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = dict(options)
+        config: dict[str, Any] = {**for_producer(for_librdkafka(options)), "logger": _log}
+        self._admin = AdminClient(config)
+
+    def topics(self) -> dict[str, list[int]]:
+        """All topics, with their partitions."""
+        try:
+            found = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise NotAnsweredError(
+                f"no answer from Kafka at {self.options.get('bootstrap.servers')} within {_TIMEOUT_S:.0f} s "
+                f"({error.args[0].str()}); check bootstrap_servers, and the security settings under kafka"
+            ) from error
+        return {name: sorted(topic.partitions) for name, topic in found.items()}
+
+    def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
+        """What is committed of these partitions by now, from a time on; only those that hold something."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in places]
+        if not wanted:
+            return {}
+        begin = OffsetSpec.earliest() if since_ms is None else OffsetSpec.for_timestamp(since_ms)
+        ends = self._offsets(wanted, OffsetSpec.latest())
+        begins = self._offsets(wanted, begin)
+        found = {}
+        for place, end in ends.items():
+            first = begins[place] if begins[place] >= 0 else end  # -1: nothing is as young as that
+            if first < end:
+                found[place] = Range(first, end)
+        return found
+
+    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, int]:
+        try:
+            asked = self._admin.list_offsets(
+                dict.fromkeys(places, spec),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=_TIMEOUT_S,
+            )
+            return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+        except KafkaException as error:
+            raise NotAnsweredError(f"Kafka does not tell of its offsets: {error.args[0].str()}") from error
+
+
+def audited_topics(existing: Iterable[str], names: TopicNames, levels: int) -> list[str]:
+    """The topics of ours: schedule topics of the level table, retry and dead-letter topics."""
+    kinds = {TopicKind.WHEEL, TopicKind.SEND_BACK, TopicKind.RETRY, TopicKind.DEAD_LETTER}
+
+    def is_ours(topic: str) -> bool:
+        level = names.level_of(topic)
+        return names.kind(topic) in kinds if level is None else 1 <= level <= levels
+
+    return sorted(filter(is_ours, existing))

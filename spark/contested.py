@@ -1,0 +1,221 @@
+"""Ids that a fold cannot decide: cancelled, replaced, rolled by others, used again, arrived more often than once.
+
+    1. who asks       the records that ask, and copies whose original is not here
+    2. who took back  of each, the first cancel or replacement after it in its partition that speaks of it
+    3. what arrived   arrivals are given to askers: first to the one whose due time they name, then, of those that name
+                      nobody's, in the order of time; what is left over is a copy too many of the asker it names
+    4. who is void    a replacement replaces what it took back; where that had gone out, it is void
+
+Joins and windows over the rows of one identity; nothing is collected, so an id that is used a million times costs
+a sort, and no memory.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.window import WindowSpec
+
+from connectors.contract import TopicNames
+from spark import topic_kinds
+from spark.facts import ARRIVALS, ASKS
+from spark.plans import settled
+
+_IDENTITY = ["id", "destination", "retries", "redrives"]
+_PLACE = ["topic", "partition", "offset"]
+
+
+def settle(facts: DataFrame, names: TopicNames, grace_ms: int) -> DataFrame:
+    """The rows that `spark.reconcile.judge` judges, of the facts of some ids."""
+    askers = settled(_with_cut(who_asks(facts), facts))
+    arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
+    given = _give(askers, arrivals)
+    rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
+    counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
+    # An id is used again, and then cancelled: what had gone out by then is not meant.
+    is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
+    return _with_void(settled(counted), grace_ms).select(
+        *_IDENTITY,
+        *_PLACE,
+        F.col("timestamp_ms").alias("scheduled_ms"),
+        F.when(F.col("kind") != "send_back", F.col("level")).alias("level"),
+        topic_kinds.group(F.col("destination"), names).alias("group"),
+        "due_ms",
+        "append_time",
+        "arrivals",
+        F.coalesce("rolls", F.lit(0).cast("bigint")).alias("rolls"),
+        "delivered_ms",
+        "delivered_partition",
+        "delivered_offset",
+        F.when(is_meant, F.col("cut_ms")).alias("cut_ms"),
+        "is_void",
+        F.when(F.col("arrivals") > 1, F.concat(F.col("arrivals"), F.lit(" copies; one more at "), "extra")).alias(
+            "remark"
+        ),
+    )
+
+
+# --- 1. who asks ------------------------------------------------------------------------------------------------------
+
+
+def who_asks(facts: DataFrame) -> DataFrame:
+    """Facts that ask for a delivery each.
+
+    A copy of a roll is none where its original is here and says the same: the same id, destination and time. One that
+    says otherwise is not a copy, whatever it calls itself, for the sidecar does not take it for one either. A retry on
+    its way is none where what was sent back is here.
+    """
+    originals = facts.where(F.col("kind").isin(*ASKS))
+    copies = facts.where("kind = 'rolled'")
+    said = originals.where("level = 0 and kind != 'send_back'").select(
+        *_IDENTITY, "due_ms", "topic", "partition", F.col("offset").alias("of_offset")
+    )
+    alone = copies.join(said, [*_IDENTITY, "due_ms", "topic", "partition", "of_offset"], "left_anti")
+    # Of several copies of one original that is not here (it is older than what was read) the first asks.
+    of_one = Window.partitionBy(*_IDENTITY, "due_ms", "topic", "partition", "of_offset").orderBy("offset")
+    alone = alone.withColumn("nth", F.row_number().over(of_one)).where("nth = 1").drop("nth")
+    sent_back = facts.where("kind = 'send_back'").select(*_IDENTITY).distinct()
+    hops = facts.where("kind = 'retry'").join(sent_back, _IDENTITY, "left_anti")
+    columns = originals.columns
+    return originals.unionByName(alone.select(*columns)).unionByName(hops.select(*columns))
+
+
+# --- 2. who took back -------------------------------------------------------------------------------------------------
+
+
+def _with_cut(askers: DataFrame, facts: DataFrame) -> DataFrame:
+    """With ``cut_offset`` and ``cut_ms`` of the first record after it that takes it back; null where there is none.
+
+    ``is_followed`` says whether the id has been used again before that.
+    """
+    takes = facts.where(F.col("kind") == "cancel").select(
+        "id", "partition", "offset", "timestamp_ms", F.col("destination").alias("cut_destination")
+    )
+    replaces = facts.where(F.col("kind") == "replace").select(
+        F.col("replaces").alias("id"), "partition", "offset", "timestamp_ms", F.lit(None).alias("cut_destination")
+    )
+    cuts = takes.unionByName(replaces).withColumn("is_cut", F.lit(True))
+    rows = askers.withColumns({"is_cut": F.lit(False), "cut_destination": F.col("destination")}).unionByName(
+        cuts, allowMissingColumns=True
+    )
+    # Upwards would be quadratic: downwards the last one seen is the next one after.
+    # A replacement asks and takes back at one offset: it asks first, and is not taken back by itself.
+    downwards = [F.col("offset").desc(), F.col("is_cut").asc()]
+    after = Window.partitionBy("id", "partition").orderBy(*downwards)
+    after_for = Window.partitionBy("id", "partition", "cut_destination").orderBy(*downwards)
+
+    def next_of(condition: Column, what: Column, window: WindowSpec) -> Column:
+        before = window.rowsBetween(Window.unboundedPreceding, -1)
+        return F.last(F.when(condition, what), ignorenulls=True).over(before)
+
+    is_cut, cut = F.col("is_cut"), F.struct("offset", "timestamp_ms")
+    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back")
+    found = rows.withColumns(
+        {
+            "any_cut": next_of(is_cut & F.col("cut_destination").isNull(), cut, after),
+            "own_cut": next_of(is_cut, cut, after_for),
+            "next_asker": next_of(~is_cut & can_be_cut, F.col("offset"), after_for),
+        }
+    ).where(~is_cut)
+    nearest = F.least("any_cut", "own_cut")
+    return found.select(
+        *askers.columns,
+        F.when(can_be_cut, nearest["offset"]).alias("cut_offset"),
+        F.when(can_be_cut, nearest["timestamp_ms"]).alias("cut_ms"),
+        F.coalesce(F.col("next_asker") < nearest["offset"], F.lit(False)).alias("is_followed"),
+    )
+
+
+# --- 3. what arrived --------------------------------------------------------------------------------------------------
+
+
+def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Askers with what they were given: ``arrivals``, the first one's time and place, and ``extra``, where one is."""
+    came = arrivals.select(
+        *_IDENTITY,
+        F.col("due_ms").alias("claimed_ms"),
+        F.col("timestamp_ms").alias("delivered_ms"),
+        F.col("partition").alias("delivered_partition"),
+        F.col("offset").alias("delivered_offset"),
+    )
+    # a. By the time that they name. What has been taken back in time comes last: it ought to get nothing.
+    wish: list[Column | str] = [F.col("cut_ms").isNotNull(), "due_ms", "timestamp_ms", "offset"]
+    by_due = Window.partitionBy(*_IDENTITY, "due_ms").orderBy(*wish)
+    asked = askers.withColumn("nth", F.row_number().over(by_due))
+    known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))
+    by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms").orderBy("delivered_ms", "delivered_offset")
+    came = came.join(known, [*_IDENTITY, "claimed_ms"], "left").withColumn("nth", F.row_number().over(by_claim))
+    came = settled(came)
+    first = came.where("is_named").select(
+        *_IDENTITY, F.col("claimed_ms").alias("due_ms"), "nth", *_ARRIVAL, F.lit(True).alias("is_given")
+    )
+    with_first = asked.join(first, [*_IDENTITY, "due_ms", "nth"], "left")
+    # b. The others, in the order of time.
+    in_turn = Window.partitionBy(*_IDENTITY, F.col("is_given").isNull()).orderBy(*wish)
+    turn = F.when(F.col("is_given").isNull(), F.row_number().over(in_turn))
+    open_askers = settled(with_first.withColumn("turn", turn))
+    others = came.where("is_named is null").withColumn(
+        "turn", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("delivered_ms", "delivered_offset"))
+    )
+    second = others.select(*_IDENTITY, "turn", *(F.col(name).alias(f"other_{name}") for name in _ARRIVAL))
+    paired = open_askers.join(second, [*_IDENTITY, "turn"], "left")
+    # c. What nobody was given is a copy too many of the one it names, else of the first.
+    asked_by_due = asked.groupBy(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).agg(F.count("*").alias("askers"))
+    over_named = (
+        came.where("is_named")
+        .join(asked_by_due, [*_IDENTITY, "claimed_ms"])
+        .where("nth > askers")
+        .groupBy(*_IDENTITY, F.col("claimed_ms").alias("due_ms"))
+        .agg(F.count("*").alias("surplus"), F.max(_place_of_arrival()).alias("surplus_at"))
+        .withColumn("nth", F.lit(1))
+    )
+    still_open = open_askers.groupBy(*_IDENTITY).agg(F.count("turn").alias("open"))
+    over_others = (
+        others.join(still_open, _IDENTITY)
+        .where("turn > open")
+        .groupBy(*_IDENTITY)
+        .agg(F.count("*").alias("stray"), F.max(_place_of_arrival()).alias("stray_at"))
+        .withColumn("rank", F.lit(1))
+    )
+    ranked = paired.withColumn("rank", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy(*wish)))
+    full = ranked.join(over_named, [*_IDENTITY, "due_ms", "nth"], "left").join(
+        over_others, [*_IDENTITY, "rank"], "left"
+    )
+    got = F.col("is_given").isNotNull() | F.col("other_delivered_ms").isNotNull()
+    extra = F.coalesce("surplus", F.lit(0)) + F.coalesce("stray", F.lit(0))
+    return full.select(
+        *askers.columns,
+        *(F.coalesce(name, f"other_{name}").alias(name) for name in _ARRIVAL),
+        (got.cast("bigint") + extra).alias("arrivals"),
+        F.coalesce("surplus_at", "stray_at").alias("extra"),
+    )
+
+
+_ARRIVAL = ("delivered_ms", "delivered_partition", "delivered_offset")
+
+
+def _place_of_arrival() -> Column:
+    return F.concat(
+        F.col("destination"), F.lit(", partition "), "delivered_partition", F.lit(", offset "), "delivered_offset"
+    )
+
+
+# --- 4. who is void ---------------------------------------------------------------------------------------------------
+
+
+def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
+    """With ``is_void``: a replacement that found nothing to replace."""
+    was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
+    took = (
+        given.where("cut_offset is not null")
+        .groupBy("topic", "partition", F.col("cut_offset").alias("offset"))
+        .agg(
+            F.bool_or(F.col("arrivals") == 0).alias("has_taken"),
+            F.bool_or((F.col("arrivals") == 0) | was_in_time).alias("had_to_take"),
+        )
+    )
+    rows = given.join(took, _PLACE, "left")
+    has_come = F.col("arrivals") > 0
+    # What it was to replace may be older than what was read: a replacement that came is believed.
+    is_void = F.when(has_come, ~F.coalesce("had_to_take", F.lit(True))).otherwise(
+        ~F.coalesce("has_taken", F.lit(False))
+    )
+    return rows.withColumn("is_void", (F.col("kind") == "replace") & is_void)

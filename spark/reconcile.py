@@ -1,0 +1,264 @@
+"""Facts -> verdicts, as of a time: what became of every message that was asked for.
+
+One fold by identity (id, destination, retries, redrives), free of any order, of sums and maxima only, so that it costs
+a few numbers an id however many facts there are. It decides nearly all: one record that asks, at most one that arrived.
+Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are looked at once more, by `contested`.
+
+    verdict             when
+    on_time, late       arrived once; late: more than ``late_after`` after it was due
+    early               arrived once, before it was due
+    duplicate           arrived more often than it was asked for
+    missing             has not arrived, and ``grace`` has passed since it was due
+    pending             has not arrived, and need not have
+    cancelled           has not arrived; a cancel or a replacement came after it
+    cancelled_too_late  arrived; a cancel or a replacement came too late, or its own replacing did
+    cancel_ignored      arrived, although it had been cancelled more than ``grace`` before it was due
+    rejected            is among the dead letters, with the reason
+
+Due counts from the asking record, and not before it: what was asked for too late is due at once.
+"""
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from connectors.contract import TopicNames
+from spark import contested, topic_kinds
+from spark.facts import ARRIVALS, ASKS
+from spark.plans import hinted, settled
+from spark.rejections import with_rejections
+
+IDENTITY = ("id", "destination", "retries", "redrives")
+
+COLUMNS = (
+    *IDENTITY,
+    "verdict",
+    "why",
+    "topic",  # of the asking record, as partition, offset, scheduled_ms, level
+    "partition",
+    "offset",
+    "scheduled_ms",
+    "level",
+    "group",
+    "due_ms",
+    "delivered_ms",
+    "delivered_partition",
+    "delivered_offset",
+    "lateness_ms",
+    "arrivals",
+    "rolls",
+)
+
+
+class Rules(NamedTuple):
+    """By what is judged.
+
+    ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None.
+    """
+
+    as_of_ms: int
+    grace_ms: int = 5_000
+    late_after_ms: int = 1_000
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
+    """A verdict a message.
+
+    What is needed more than once is computed at once, and kept; clear the session's cache when the result is written.
+
+    Args:
+        facts: rows of `spark.facts.SCHEMA`; those after ``as_of_ms`` are left out.
+
+    Returns:
+        Rows of `COLUMNS`.
+    """
+    known = facts.where(F.col("timestamp_ms") <= rules.as_of_ms)
+    folded = fold(known).persist()
+    plain = folded.where("is_plain")
+    replaced = known.where(F.col("kind") == "replace").select(F.col("replaces").alias("id"))
+    odd = hinted(folded.where("is_odd").select("id").unionByName(replaced).distinct())
+    asked = plain.select(*_asked_once(names))
+    if odd is not None:
+        theirs = settled(known.join(odd, "id", "left_semi"))
+        again = contested.settle(theirs, names, rules.grace_ms)
+        asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
+    judged = judge(asked, rules).unionByName(_invalid(known, rules))
+    verdicts = with_rejections(judged, known).unionByName(_redriven_twice(folded, known, names))
+    return verdicts.where(_is_meant(rules)).select(*COLUMNS)
+
+
+def fold(facts: DataFrame) -> DataFrame:
+    """Facts by identity: counts, and the numbers of the only record of a kind. See `reconcile`."""
+    kind = F.col("kind")
+    asks, arrives = kind.isin(*ASKS), kind.isin(*ARRIVALS)
+    hops, rolls = kind == "retry", kind == "rolled"
+
+    def number(condition: Column) -> Column:
+        return F.count_if(condition)
+
+    def only(condition: Column, name: str, alias: str) -> Column:
+        return F.max(F.when(condition, F.col(name))).alias(alias)
+
+    sums = facts.groupBy(*IDENTITY).agg(
+        number(asks).alias("asks"),
+        number(kind.isin("replace", "cancel")).alias("takes_back"),
+        number(hops).alias("hops"),
+        number(rolls).alias("rolls"),
+        number(arrives).alias("arrivals"),
+        F.max(F.when(asks, (kind == "send_back").cast("int"))).alias("sent_back"),
+        *(only(asks, name, name) for name in ("level", "partition", "offset", "due_ms")),
+        only(asks, "timestamp_ms", "scheduled_ms"),
+        F.max(F.when(asks, F.col("append_time").cast("int"))).alias("append_time"),
+        *(only(hops, name, f"hop_{name}") for name in ("level", "partition", "offset", "due_ms", "timestamp_ms")),
+        *(only(rolls, name, f"roll_{name}") for name in ("of_offset", "partition", "due_ms")),
+        *(F.min(F.when(rolls, F.col(name))).alias(f"roll_{name}_min") for name in ("of_offset", "partition", "due_ms")),
+        only(arrives, "timestamp_ms", "delivered_ms"),
+        only(arrives, "partition", "delivered_partition"),
+        only(arrives, "offset", "delivered_offset"),
+        only(arrives, "due_ms", "claimed_ms"),
+    )
+    c = F.col
+    true_copies = (
+        (c("level") == 0)
+        & (c("sent_back") == 0)
+        & (c("roll_of_offset") == c("offset"))
+        & (c("roll_of_offset_min") == c("offset"))
+        & (c("roll_partition") == c("partition"))
+        & (c("roll_partition_min") == c("partition"))
+        & (c("roll_due_ms") == c("due_ms"))
+        & (c("roll_due_ms_min") == c("due_ms"))
+    )
+    once = (c("takes_back") == 0) & (c("arrivals") <= 1)
+    is_plain = once & (
+        ((c("asks") == 1) & ((c("rolls") == 0) | F.coalesce(true_copies, F.lit(False))))
+        | ((c("asks") == 0) & (c("hops") == 1) & (c("rolls") == 0))
+    )
+    is_unasked = (c("takes_back") == 0) & (c("asks") == 0) & (c("hops") == 0) & (c("rolls") == 0)
+    return sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
+
+
+def _asked_once(names: TopicNames) -> list[Column]:
+    """Columns for `judge`, of an identity that `fold` can decide."""
+    c = F.col
+    is_hop = c("asks") == 0
+
+    def either(name: str, hop: str) -> Column:
+        return F.when(is_hop, c(f"hop_{hop}")).otherwise(c(name)).alias(name)
+
+    level = F.when(is_hop, c("hop_level")).when(c("sent_back") == 0, c("level"))
+    topic = F.when(c("sent_back") == 1, F.lit(names.send_back)).otherwise(topic_kinds.schedule_topic(level, names))
+    return [
+        *map(F.col, IDENTITY),
+        topic.alias("topic"),
+        either("partition", "partition"),
+        either("offset", "offset"),
+        either("scheduled_ms", "timestamp_ms"),
+        level.alias("level"),
+        topic_kinds.group(c("destination"), names).alias("group"),
+        either("due_ms", "due_ms"),
+        F.coalesce(c("append_time") == 1, F.lit(True)).alias("append_time"),
+        c("arrivals"),
+        c("rolls"),
+        c("delivered_ms"),
+        c("delivered_partition"),
+        c("delivered_offset"),
+        F.lit(None).cast("bigint").alias("cut_ms"),
+        F.lit(False).alias("is_void"),
+        F.lit(None).cast("string").alias("remark"),
+    ]
+
+
+def judge(asked: DataFrame, rules: Rules) -> DataFrame:
+    """Verdicts of messages whose arrivals have been found.
+
+    Args:
+        asked: with ``cut_ms``, when the first cancel after it was written (null: never); ``is_void``, whether it was to
+            replace something and found nothing; ``arrivals``, how often it came.
+    """
+    c = F.col
+    due = F.greatest("due_ms", "scheduled_ms")
+    has_come, is_cut = c("arrivals") > 0, c("cut_ms").isNotNull()
+    cut_in_time = is_cut & (c("cut_ms") < due - rules.grace_ms)
+    # A level record from the future waits for its delay from when it was seen: it cannot be early before its own time.
+    stamped_by_client = F.coalesce(c("level") > 0, F.lit(False)) & ~c("append_time")
+    from_the_future = stamped_by_client & F.coalesce(c("delivered_ms") < c("scheduled_ms"), F.lit(False))
+    is_early = (c("delivered_ms") < c("due_ms")) & ~from_the_future
+    verdict = (
+        F.when(has_come & F.coalesce(cut_in_time, F.lit(False)), "cancel_ignored")
+        .when(has_come & c("is_void"), "duplicate")
+        .when(c("arrivals") > 1, "duplicate")
+        .when(has_come & is_early, "early")
+        .when(has_come & is_cut, "cancelled_too_late")
+        .when(has_come & (c("delivered_ms") - due > rules.late_after_ms), "late")
+        .when(has_come, "on_time")
+        .when(c("is_void"), "cancelled_too_late")
+        .when(is_cut, "cancelled")
+        .when(F.lit(rules.as_of_ms) - rules.grace_ms > due, "missing")
+        .otherwise("pending")
+    )
+    why = (
+        F.when(has_come & c("is_void"), "delivered, although what it was to replace had gone out")
+        .when(c("is_void"), "there was nothing left to replace")
+        .when(has_come & from_the_future, "its record was stamped in the future")
+        .otherwise(c("remark"))
+    )
+    kept = [name for name in COLUMNS if name not in ("verdict", "why", "due_ms", "lateness_ms")]
+    return asked.select(
+        *kept,
+        verdict.alias("verdict"),
+        F.coalesce(why, F.lit("")).alias("why"),
+        due.alias("due_ms"),
+        (c("delivered_ms") - due).alias("lateness_ms"),
+    )
+
+
+def _invalid(facts: DataFrame, rules: Rules) -> DataFrame:
+    """Records that ask for what cannot be done: missing, until their dead letter is found."""
+    c = F.col
+    verdict = F.when(F.lit(rules.as_of_ms) - rules.grace_ms > c("timestamp_ms"), "missing").otherwise("pending")
+    nothing = {name: F.lit(None).cast("bigint") for name in ("delivered_ms", "delivered_offset", "lateness_ms")}
+    given = {
+        **nothing,
+        "verdict": verdict,
+        "scheduled_ms": c("timestamp_ms"),
+        "delivered_partition": F.lit(None).cast("int"),
+        "arrivals": F.lit(0).cast("bigint"),
+        "rolls": F.lit(0).cast("bigint"),
+    }
+    columns = [given.get(name, c(name)).alias(name) for name in COLUMNS]
+    return facts.where(c("kind") == "invalid").select(*columns)
+
+
+def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames) -> DataFrame:
+    """What nobody scheduled, because it was redriven: more arrivals than there were dead letters of that message."""
+    c = F.col
+    unasked = folded.where((c("redrives") > 0) & (c("arrivals") > 1) & ~c("is_plain") & ~c("is_odd"))
+    letters = (
+        facts.where(c("kind").isin("dead_letter", "rejected"))
+        .groupBy("id", (c("redrives") + 1).alias("redrives"))
+        .agg(F.count("*").alias("letters"))
+    )
+    given = {
+        "verdict": F.lit("duplicate"),
+        "why": F.concat(F.lit("redriven "), c("arrivals"), F.lit(" times, of dead letters "), c("letters")),
+        "topic": c("destination"),
+        "partition": c("delivered_partition"),
+        "offset": c("delivered_offset"),
+        "scheduled_ms": F.lit(None).cast("bigint"),
+        "level": F.lit(None).cast("int"),
+        "group": topic_kinds.group(c("destination"), names),
+        "due_ms": F.lit(None).cast("bigint"),
+        "lateness_ms": F.lit(None).cast("bigint"),
+    }
+    surplus = unasked.join(letters, ["id", "redrives"]).where(c("arrivals") > c("letters"))
+    return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
+
+
+def _is_meant(rules: Rules) -> Column:
+    asked_ms = F.coalesce("scheduled_ms", "delivered_ms")
+    since = F.lit(True) if rules.since_ms is None else asked_ms >= rules.since_ms
+    until = F.lit(True) if rules.until_ms is None else asked_ms < rules.until_ms
+    return since & until

@@ -1,0 +1,90 @@
+"""Dead letters of rejected records, put to the verdicts of what they were.
+
+A letter names its record by its coordinates. That may be a copy (of a roll, of a retry), which then tells by its own
+headers whose it is. Where a letter's reason can be read off the record itself, it is believed only if it is there.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from connectors.contract import ErrorCode
+from spark.plans import hinted
+
+_IDENTITY = ["id", "destination", "retries", "redrives"]
+_PLACE = ["topic", "partition", "offset"]
+
+_SEEN_IN_THE_RECORD = (
+    ErrorCode.MISSING_REAL_TOPIC,
+    ErrorCode.ILLEGAL_REAL_TOPIC,
+    ErrorCode.ILLEGAL_REAL_QID,
+    ErrorCode.NO_DELIVERY_TIME,
+    ErrorCode.ILLEGAL_DELIVERY_TIME,
+    ErrorCode.MISSING_UNIQ_KEY,
+    ErrorCode.NOT_CANCELLABLE,
+    ErrorCode.MISSING_CONSUMER_GROUP,
+    ErrorCode.MISSING_RETRY_TOPIC,
+    ErrorCode.ILLEGAL_RETRY_TOPIC,
+    ErrorCode.ILLEGAL_RECONSUME_TIMES,
+)
+"""Reasons that neither a setting nor the state of the cluster decides."""
+
+
+def with_rejections(judged: DataFrame, facts: DataFrame) -> DataFrame:
+    """Verdicts, with ``rejected`` where a dead letter tells of it."""
+    letters = (
+        facts.where("kind = 'rejected'")
+        .groupBy(
+            F.col("of_topic").alias("topic"),
+            F.col("of_partition").alias("partition"),
+            F.col("of_offset").alias("offset"),
+        )
+        .agg(F.count("*").alias("letters"), F.max("why").alias("code"))
+    )
+    hint = hinted(letters)
+    if hint is None:
+        return judged
+    copies = facts.where("kind in ('rolled', 'retry')").select(*_PLACE, *_IDENTITY)
+    of_copies = (
+        copies.join(hint, _PLACE)
+        .groupBy(*_IDENTITY)
+        .agg(F.sum("letters").alias("copy_letters"), F.max("code").alias("copy_code"))
+    )
+    rows = judged.join(hint, _PLACE, "left")
+    copy_hint = hinted(of_copies)
+    if copy_hint is None:
+        rows = rows.withColumns({"copy_letters": F.lit(None).cast("bigint"), "copy_code": F.lit(None).cast("string")})
+    else:
+        rows = rows.join(copy_hint, _IDENTITY, "left")
+    told = rows.withColumns(
+        {
+            "letters": F.coalesce("letters", "copy_letters", F.lit(0).cast("bigint")),
+            "code": F.coalesce("code", "copy_code"),
+        }
+    )
+    return told.withColumns({"verdict": _verdict(), "why": _why()}).select(*judged.columns)
+
+
+def _without_cause() -> Column:
+    is_valid = F.col("why") == ""
+    return is_valid & F.col("code").isin(*(code.value for code in _SEEN_IN_THE_RECORD))
+
+
+def _verdict() -> Column:
+    c = F.col
+    return (
+        F.when(c("letters") == 0, c("verdict"))
+        .when((c("arrivals") > 0) | (c("letters") > 1), "duplicate")
+        .when(_without_cause(), "missing")
+        .otherwise("rejected")
+    )
+
+
+def _why() -> Column:
+    c = F.col
+    return (
+        F.when(c("letters") == 0, c("why"))
+        .when(c("arrivals") > 0, F.concat(F.lit("delivered, and rejected as "), "code"))
+        .when(c("letters") > 1, F.concat(F.lit("rejected "), c("letters"), F.lit(" times as "), "code"))
+        .when(_without_cause(), F.concat(F.lit("rejected as "), c("code"), F.lit(", which it is not")))
+        .otherwise(c("code"))
+    )

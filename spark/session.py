@@ -1,0 +1,78 @@
+"""A Spark session for the audit: on this machine, on a cluster, or the one that spark-submit has begun."""
+
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark import packages
+from spark.errors import MissingSparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TABLES = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_ALWAYS = {
+    **_TABLES,
+    "spark.sql.session.timeZone": "UTC",
+    # Of columns that are made of columns it derives more conditions than there is time to plan with.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    # A fold over millions of ids is a few columns of numbers wide: larger partitions mean fewer tasks.
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+    # Kafka's fetches of one executor follow each other; a consumer is kept for the next range of its partition.
+    "spark.kafka.consumer.cache.timeout": "1m",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+
+def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> "SparkSession":
+    """A session with the Kafka source and Delta tables.
+
+    Args:
+        master: as spark-submit's; None: what spark-submit has chosen, else all cores of this machine.
+        conf: Spark's options, which win over ours.
+
+    Raises:
+        MissingSparkError: pyspark, its jars or a Java runtime cannot be had.
+    """
+    packages.check_pyspark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    options = dict(_ALWAYS)
+    if not is_submitted:
+        master = master or "local[*]"
+        options["spark.jars"] = ",".join(map(str, packages.jars()))
+        os.environ["JAVA_HOME"] = str(packages.java_home())
+        options["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_log_settings()}"
+    if master and master.startswith("local"):
+        options |= _LOCAL
+        options["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    builder = SparkSession.builder.appName(app)
+    if master:
+        builder = builder.master(master)
+    for name, value in {**options, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, RuntimeError) as error:  # what the launcher had to say is on stderr
+        raise MissingSparkError(f"Spark does not start: {error}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _log_settings() -> Path:
+    return Path(str(resources.files("spark").joinpath("log4j2.properties")))

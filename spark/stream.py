@@ -1,0 +1,285 @@
+"""``audit stream``: topics -> the table of facts, for good and exactly once, without state.
+
+    CHECKPOINT/topics     which topics each query reads (Delta): a row a topic, with the number of its query
+    CHECKPOINT/<number>   that query's own progress, Spark's
+    FACTS                 the table; a batch of a query is one commit of it, known by the query and the batch's number
+
+A query reads the same topics for life, as Spark wants it. Destinations that facts name, and topics of ours that are
+new, are given to one more query, from their beginning. What waits for a month is rows of a table here, not state.
+
+From time to time a row of the kind ``read_until`` says up to when everything has been read: an audit of the table is
+as of then, so that what only has not been read yet is not missing.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark import tables
+from spark.batch import Job, named_destinations
+from spark.cluster import Cluster, Place, audited_topics
+from spark.errors import AuditError
+from spark.facts import SCHEMA, to_facts
+from spark.sources import read_stream
+
+READ_UNTIL = "read_until"
+
+_MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
+_COMPACT_EVERY_MS = 15 * 60_000
+_DAY_MS = 86_400_000
+_POLL_S = 1.0
+
+Tell = Callable[[str], None]
+
+
+class Ingest:
+    """Streams facts into a table.
+
+    Args:
+        facts: the table's path. checkpoint: a directory of its own; the two belong together.
+        batch_records: most records of one micro-batch.
+        tell: told what happens, a line each.
+        now_ms: the time.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        cluster: Cluster,
+        job: Job,
+        facts: str,
+        checkpoint: str,
+        batch_records: int,
+        tell: Tell,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._job = job
+        self._facts = facts
+        self._checkpoint = checkpoint
+        self._batch_records = batch_records
+        self._tell = tell
+        self._now_ms = now_ms
+        self._queries: dict[int, StreamingQuery] = {}
+        self._topics = self._open()
+        self._marked_ms = 0
+        self._compacted_ms, self._vacuumed_ms = now_ms(), 0
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run_available(self) -> None:
+        """Read what there is, and end.
+
+        Raises:
+            AuditError: a query has failed.
+        """
+        began_ms = self._now_ms()
+        self._discover()
+        done: set[int] = set()
+        while waiting := sorted(set(self._topics) - done):
+            for number in waiting:
+                self._start(number, availableNow=True)
+            for number in waiting:
+                self._await(number)
+            done |= set(waiting)
+            self._discover()
+        self._mark(began_ms)
+        self._compact()
+
+    def run(self, interval_ms: int, is_stopped: Callable[[], bool]) -> None:
+        """Read until told to stop.
+
+        Raises:
+            AuditError: a query has failed.
+        """
+        looked_ms = 0
+        try:
+            while not is_stopped():
+                now_ms = self._now_ms()
+                if now_ms - looked_ms >= interval_ms:
+                    looked_ms = now_ms
+                    self._discover()
+                    for number in set(self._topics) - set(self._queries):
+                        self._start(number, processingTime=f"{interval_ms} milliseconds")
+                self._check()
+                if now_ms - self._marked_ms >= min(_MARK_EVERY_MS, 6 * interval_ms):
+                    until_ms = self._caught_up_ms()
+                    if until_ms is not None and until_ms > self._marked_ms:
+                        self._mark(until_ms)
+                if now_ms - self._compacted_ms >= _COMPACT_EVERY_MS:
+                    self._compact()
+                time.sleep(_POLL_S)
+        finally:
+            for query in self._queries.values():
+                query.stop()
+
+    def _start(self, number: int, **trigger: Any) -> None:
+        records = read_stream(self._spark, self._cluster.options, self._topics[number], self._batch_records)
+        facts = tables.with_day(to_facts(records, self._job.names, self._job.levels))
+        self._queries[number] = (
+            facts.writeStream.format("delta")
+            .queryName(f"facts-{number}")
+            .outputMode("append")
+            .option("checkpointLocation", f"{self._checkpoint}/{number}")
+            .partitionBy("day")
+            .trigger(**trigger)
+            .start(self._facts)
+        )
+        self._tell(f"query {number} reads {_named(self._topics[number])}")
+
+    def _await(self, number: int) -> None:
+        try:
+            self._queries[number].awaitTermination()
+        except StreamingQueryException as error:
+            raise _failed(number, error) from error
+
+    def _check(self) -> None:
+        for number, query in self._queries.items():
+            error = query.exception()
+            if error is not None:
+                raise _failed(number, error) from error
+            if not query.isActive:
+                raise AuditError(f"query {number} has ended by itself; start the stream again")
+
+    # --- which topics -------------------------------------------------------------------------------------------------
+
+    def _open(self) -> dict[int, list[str]]:
+        """The topics of each query so far; makes the table and the list where there are none.
+
+        Raises:
+            AuditError: the table and the checkpoint do not belong together.
+        """
+        known = _table_or_none(self._spark, f"{self._checkpoint}/topics")
+        facts = _table_or_none(self._spark, self._facts)
+        if known is None and facts is not None and not facts.isEmpty():
+            raise AuditError(
+                f"{self._facts} has facts already, and {self._checkpoint} does not know how far they go: everything "
+                "would be there twice. Operator action: name the checkpoint that they were written with, or another "
+                "directory for the facts"
+            )
+        if known is not None and facts is None:
+            raise AuditError(
+                f"{self._checkpoint} says that facts have been read, and {self._facts} holds none. "
+                "Operator action: name the table that goes with it, or remove the checkpoint to read everything anew"
+            )
+        if facts is None:
+            tables.write_facts(self._spark.createDataFrame([], SCHEMA), self._facts, "ignore")
+        topics: dict[int, list[str]] = {}
+        for row in [] if known is None else known.collect():
+            topics.setdefault(row["query"], []).append(row["topic"])
+        return {number: sorted(names) for number, names in sorted(topics.items())}
+
+    def _discover(self) -> None:
+        """Give topics that nobody reads yet to one more query."""
+        existing = self._cluster.topics()
+        wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
+        # What has been read up to some time has been looked at: what is new, is of that day or later.
+        since_day = _day(self._marked_ms - _DAY_MS) if self._marked_ms else None
+        named = set(self._job.destinations) or named_destinations(self._spark, self._facts, self._job.names, since_day)
+        wanted |= named & existing.keys()
+        new = sorted(wanted.difference(*self._topics.values()))
+        if not new:
+            return
+        number = max(self._topics, default=-1) + 1
+        rows = self._spark.createDataFrame([(number, topic) for topic in new], "query int, topic string")
+        rows.coalesce(1).write.format("delta").mode("append").save(f"{self._checkpoint}/topics")
+        self._topics[number] = new
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def _caught_up_ms(self) -> int | None:
+        """Up to when everything has been read; None where something has not.
+
+        Queries that find nothing new tell of no progress: so the ends of the topics are held against what is committed.
+        """
+        now_ms = self._now_ms()
+        existing = self._cluster.topics()
+        for number, topics in self._topics.items():
+            places = [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
+            ends = {place: found.end for place, found in self._cluster.ranges(places).items()}
+            read = committed_offsets(self._spark, f"{self._checkpoint}/{number}")
+            if any(read.get(place, 0) < end for place, end in ends.items()):
+                return None
+        return now_ms
+
+    def _mark(self, until_ms: int) -> None:
+        mark = {
+            "kind": READ_UNTIL,
+            "topic": "",
+            "partition": 0,
+            "offset": 0,
+            "timestamp_ms": until_ms,
+            "append_time": True,
+        }
+        row = tuple(mark.get(field.name) for field in SCHEMA)
+        facts = self._spark.createDataFrame([row], SCHEMA).coalesce(1)
+        tables.write_facts(facts, self._facts, "append")
+        self._marked_ms = until_ms
+
+    def _compact(self) -> None:
+        """Join the small files of the last days; once a day, remove what has been replaced a week ago."""
+        self._compacted_ms = self._now_ms()
+        tables.compact(self._spark, self._facts, _day(self._compacted_ms - _DAY_MS))
+        if self._compacted_ms - self._vacuumed_ms >= _DAY_MS:
+            self._vacuumed_ms = self._compacted_ms
+            tables.vacuum(self._spark, self._facts)
+
+
+def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[Place, int]:
+    """The next offset of each partition after the last batch that a query has committed."""
+    jvm: Any = spark.sparkContext._jvm
+    commits = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/commits")
+    system = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(commits):
+        return {}
+    names = [str(status.getPath().getName()) for status in system.listStatus(commits)]
+    batches = [int(name) for name in names if name.isdigit()]
+    if not batches:
+        return {}
+    lines = [row["value"] for row in spark.read.text(f"{checkpoint}/offsets/{max(batches)}").collect()]
+    offsets: dict[str, dict[str, int]] = json.loads(lines[-1])
+    return {(topic, int(number)): offset for topic, numbers in offsets.items() for number, offset in numbers.items()}
+
+
+def read_until_ms(facts: DataFrame) -> int | None:
+    """Up to when everything is in a table of facts; None: nobody has said so yet."""
+    row = facts.where(F.col("kind") == READ_UNTIL).agg(F.max("timestamp_ms")).collect()[0]
+    until_ms: int | None = row[0]
+    return until_ms
+
+
+def _table_or_none(spark: SparkSession, path: str) -> DataFrame | None:
+    try:
+        return tables.read(spark, path)
+    except AuditError:
+        return None
+
+
+def _failed(number: int, error: PySparkException) -> AuditError:
+    text = str(error)
+    lost = "KAFKA_DATA_LOSS" in text or "Some data may have been lost" in text
+    advice = (
+        "records were removed before they were read, or their topic was; what is in the table stays. Operator action: "
+        "keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
+        if lost
+        else "start the stream again: it goes on where it was"
+    )
+    return AuditError(f"query {number} has failed: {text.strip().splitlines()[0][:500]}; {advice}")
+
+
+def _named(topics: Iterable[str], most: int = 3) -> str:
+    topics = list(topics)
+    more = f" and {len(topics) - most} more topics" if len(topics) > most else ""
+    return ", ".join(topics[:most]) + more
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()

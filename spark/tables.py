@@ -1,0 +1,67 @@
+"""The audit's tables: Delta, facts partitioned by day."""
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark.errors import AuditError
+from spark.facts import SCHEMA
+
+_FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
+
+
+def day() -> Column:
+    """Of a fact's timestamp, in UTC; producers may stamp what they like, and a table has so many days."""
+    at = F.timestamp_millis(F.col("timestamp_ms")).cast("date")
+    return F.greatest(F.least(at, F.lit(_LAST_DAY).cast("date")), F.lit(_FIRST_DAY).cast("date"))
+
+
+def with_day(facts: DataFrame) -> DataFrame:
+    return facts.withColumn("day", day())
+
+
+def write_facts(facts: DataFrame, path: str, mode: str) -> None:
+    """Write a batch of facts; ``mode`` is overwrite or append."""
+    writer = with_day(facts).write.format("delta").mode(mode).partitionBy("day")
+    writer.option("overwriteSchema", str(mode == "overwrite").lower()).save(path)
+
+
+def write(frame: DataFrame, path: str) -> None:
+    """Write a table anew."""
+    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+
+
+def read(spark: SparkSession, path: str) -> DataFrame:
+    """A table.
+
+    Raises:
+        AuditError: there is none.
+    """
+    try:
+        return spark.read.format("delta").load(path)
+    except AnalysisException as error:
+        raise AuditError(f"{path} holds no table of the audit: {error.getMessage() or error}") from error
+
+
+def read_facts(spark: SparkSession, path: str) -> DataFrame:
+    """A table of facts; the same columns whoever wrote it.
+
+    Raises:
+        AuditError: there is none, or it is no table of facts.
+    """
+    table = read(spark, path)
+    missing = {field.name for field in SCHEMA} - set(table.columns)
+    if missing:
+        raise AuditError(f"{path} is no table of facts: it lacks {', '.join(sorted(missing))}")
+    return table
+
+
+def compact(spark: SparkSession, path: str, since_day: str | None = None) -> None:
+    """Join small files, of the days from one on."""
+    where = "" if since_day is None else f" WHERE day >= '{since_day}'"
+    spark.sql(f"OPTIMIZE delta.`{path}`{where}")
+
+
+def vacuum(spark: SparkSession, path: str) -> None:
+    """Remove files that have been no part of the table for a week."""
+    spark.sql(f"VACUUM delta.`{path}`")

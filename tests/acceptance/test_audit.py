@@ -1,0 +1,91 @@
+"""``timewheel audit``: a fault of every kind, planted behind a real sidecar's back on a real broker, is found."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import timewheel
+from tests.support.kafka import Kafka
+from tests.support.planted import Planted, planted_faults
+from tests.support.waiting import wait_until
+
+pytest.importorskip("pyspark")
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+
+SPARK_S = 400.0
+SMALL = ["--master", "local[2]", "--spark-conf", "spark.sql.shuffle.partitions=2"]
+
+
+@pytest.fixture(scope="module")
+def planted(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    with planted_faults(kafka, "audited.", tmp_path_factory.mktemp("sidecar")) as done:
+        yield done
+
+
+def test_a_batch_names_the_planted_faults_and_no_others(planted: Planted, tmp_path: Path) -> None:
+    ended = timewheel(
+        "audit", "batch", *planted.arguments, *planted.rules, *SMALL, "--out", str(tmp_path), timeout_s=SPARK_S
+    )
+    assert ended.returncode == 1, ended.stderr
+    printed = json.loads(ended.stdout)
+    planted.assert_found(printed)
+    where = {one["id"]: (one["topic"], one["partition"], one["offset"]) for one in printed["faulty"]}
+    assert where["lost"] == (f"{planted.prefix}SCHEDULE_TOPIC_XXXX-3", 0, 0)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdicts"] == printed["verdicts"]
+    assert [row["id"] for row in report["rolled"]["rows"]] == ["rolled"]
+    assert [row["group"] for row in report["retries_by_group"]["rows"]] == ["billing"]
+    assert (tmp_path / "report.prom").exists()
+    assert "as_of" in printed
+    assert "judging" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_stream_that_was_killed_again_and_again_finds_the_same(planted: Planted, tmp_path: Path) -> None:
+    facts, checkpoint = tmp_path / "facts", tmp_path / "checkpoint"
+    stream = ["audit", "stream", *planted.arguments, *SMALL, "--facts", str(facts), "--checkpoint", str(checkpoint)]
+    stream += ["--batch-records", "25"]
+    commits = facts / "_delta_log"
+    for most in (2, 4, 7):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sidecar", *stream, "--interval", "200ms"], stderr=subprocess.PIPE, process_group=0
+        )
+        try:
+            wait_until(lambda most=most: len(list(commits.glob("*.json"))) >= most, f"{most} commits", SPARK_S)
+        finally:
+            # Spark runs in a process of its own: a machine that goes down takes both.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    ended = timewheel(*stream, "--available-now", timeout_s=SPARK_S)
+    assert ended.returncode == 0, ended.stderr
+    batch = ["audit", "batch", *planted.arguments, *planted.rules, *SMALL]
+    ended = timewheel(*batch, "--facts", str(facts), "--out", str(tmp_path / "out"), timeout_s=SPARK_S)
+    assert ended.returncode == 1, ended.stderr
+    planted.assert_found(json.loads(ended.stdout))
+
+
+def test_without_kafka_the_exit_code_is_3(tmp_path: Path) -> None:
+    ended = timewheel("audit", "batch", "--bootstrap-servers", "127.0.0.1:1", "--out", str(tmp_path), timeout_s=90)
+    assert ended.returncode == 3
+    assert "127.0.0.1:1" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--from", "2030-01-31T09:00:00"], "--from '2030-01-31T09:00:00' has no time zone"),
+        (["--as-of", "tomorrow"], "--as-of 'tomorrow' is no ISO 8601 time"),
+        (["--grace", "5"], "--grace '5' is not a duration"),
+        (["--from", "2030-01-02T00:00:00Z", "--to", "2030-01-01T00:00:00Z"], "is not before --to"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_started(arguments: list[str], named: str) -> None:
+    ended = timewheel("audit", "batch", "--out", "unused", *arguments)
+    assert ended.returncode == 2
+    assert named in ended.stderr

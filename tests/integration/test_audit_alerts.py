@@ -1,0 +1,222 @@
+"""Alerts of what is overdue, from a table of facts that grows as the ingest makes it grow."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from connectors.contract import TopicNames
+from spark import tables
+from spark.alerts import HORIZON_MS, STRAGGLERS_MS, Alert, AlertStream, Watch, survey_of
+from spark.facts import SCHEMA
+from spark.stream import READ_UNTIL
+from tests.support.waiting import wait_until
+
+S = 1_000
+GRACE_MS = 10 * S
+BEGIN_MS = 1_700_000_000_000
+NAMES = TopicNames()
+WHEEL = NAMES.wheel
+
+
+class Raised:
+    """A sink that remembers; it outlives the watches that use it, as Kafka does."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+        self.until_ms: int | None = None
+
+    def judged_until_ms(self) -> int | None:
+        return self.until_ms
+
+    def put(self, alerts: Iterable[Alert], judged_until_ms: int) -> int:
+        fresh = list(alerts)
+        self.alerts += fresh
+        self.until_ms = judged_until_ms
+        return len(fresh)
+
+    @property
+    def ids(self) -> Counter[str]:
+        return Counter(alert.id for alert in self.alerts)
+
+
+class Table:
+    """A table of facts that grows; times are in ms from the beginning."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.path = str(directory / "facts")
+        self.checkpoint = str(directory / "alerts")
+        self.raised = Raised()
+        self.told: list[str] = []
+        self._spark = spark
+        self._facts: list[dict[str, Any]] = []
+        self._offsets: Counter[str] = Counter()
+        self.read()
+        self.watch = self.new_watch()
+
+    def new_watch(self) -> Watch:
+        """As a process that was started again has it."""
+        return Watch(self._spark, NAMES, self.path, survey_of(self.checkpoint), GRACE_MS, self.raised, self.told.append)
+
+    def write(self, kind: str, name: str | None, at_ms: int, topic: str = WHEEL, **more: Any) -> int:
+        """A fact, as `spark.facts` makes them; its offset."""
+        offset = self._offsets[topic]
+        self._offsets[topic] += 1
+        fact = {"kind": kind, "id": name, "topic": topic, "partition": 0, "offset": offset, "retries": 0, "redrives": 0}
+        self._facts.append({**fact, "timestamp_ms": BEGIN_MS + at_ms, "append_time": True, **more})
+        return offset
+
+    def read(self) -> None:
+        rows = [tuple(fact.get(field.name) for field in SCHEMA) for fact in self._facts]
+        self._facts.clear()
+        tables.write_facts(self._spark.createDataFrame(rows, SCHEMA).coalesce(1), self.path, "append")
+
+    def mark(self, at_ms: int) -> None:
+        self.write(READ_UNTIL, None, at_ms, topic="")
+        self.read()
+
+    def look(self, at_ms: int) -> Counter[str]:
+        """What a look at that time raises."""
+        self.read()
+        before = self.raised.ids
+        self.watch.look(BEGIN_MS + at_ms)
+        return self.raised.ids - before
+
+    def schedule(self, name: str, at_ms: int, delay_ms: int, **more: Any) -> int:
+        due_ms = BEGIN_MS + at_ms + delay_ms
+        return self.write(
+            **{
+                "kind": "scheduled",
+                "name": name,
+                "at_ms": at_ms,
+                "destination": "orders",
+                "due_ms": due_ms,
+                "level": 0,
+                **more,
+            }
+        )
+
+    def deliver(self, name: str, at_ms: int, due_ms: int) -> None:
+        self.write("delivered", name, at_ms, topic="orders", destination="orders", due_ms=BEGIN_MS + due_ms)
+
+    def reject(self, name: str, at_ms: int, offset: int, code: str) -> None:
+        of = {"of_topic": WHEEL, "of_partition": 0, "of_offset": offset}
+        self.write("rejected", name, at_ms, topic="DLQ-timewheel", destination="DLQ-timewheel", why=code, **of)
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Iterator[Table]:
+    yield Table(spark, tmp_path)
+    spark.catalog.clearCache()
+
+
+def test_only_what_is_overdue_is_told_and_only_once(table: Table) -> None:
+    schedule = table.schedule
+    schedule("delivered", 0, 20 * S)
+    schedule("lost", 0, 20 * S)
+    schedule("cancelled", 0, 20 * S)
+    table.write("cancel", "cancelled", 1 * S)
+    schedule("replaced", 0, 20 * S)
+    schedule("replaced", 1 * S, 50 * S, kind="replace", replaces="replaced")
+    schedule("pending", 0, 300 * S)
+    origin = schedule("rolled", 0, 25 * S)
+    schedule("rolled", 10 * S, 15 * S, kind="rolled", of_topic=WHEEL, of_partition=0, of_offset=origin)
+    table.reject("rejected", 20 * S, schedule("rejected", 0, 20 * S), "UNKNOWN_DESTINATION")
+    invalid = table.write("invalid", "no destination", 0, why="MISSING_REAL_TOPIC", due_ms=BEGIN_MS)
+    table.reject("no destination", 1 * S, invalid, "MISSING_REAL_TOPIC")
+    schedule("used again", 0, 5 * S)
+    table.deliver("used again", 5 * S, 5 * S)
+    schedule("used again", 8 * S, 12 * S)
+    table.deliver("delivered", 20 * S, 20 * S)
+    table.deliver("rolled", 25 * S, 25 * S)
+
+    assert table.look(29 * S) == Counter(), "within the grace nothing is overdue"
+    assert table.look(31 * S) == Counter(["lost", "used again"])
+    assert table.look(45 * S) == Counter(), "each once"
+    assert table.look(62 * S) == Counter(["replaced"]), "the replacement has not come either"
+    (alert, *_) = [alert for alert in table.raised.alerts if alert.id == "lost"]
+    assert (alert.destination, alert.topic, alert.partition, alert.offset) == ("orders", WHEEL, 0, 1)
+    assert (alert.due_ms, alert.as_of_ms, alert.overdue_ms) == (BEGIN_MS + 20 * S, BEGIN_MS + 31 * S, 11 * S)
+
+
+def test_what_was_replaced_by_another_id_is_not_overdue(table: Table) -> None:
+    table.schedule("old", 0, 20 * S)
+    table.schedule("new", 1 * S, 40 * S, kind="replace", replaces="old")
+    table.deliver("new", 41 * S, 41 * S)
+    assert table.look(60 * S) == Counter()
+
+
+def test_a_look_that_is_repeated_after_a_restart_tells_nothing_again(table: Table) -> None:
+    table.schedule("lost", 0, 20 * S)
+    table.schedule("lost later", 0, 40 * S)
+    assert table.look(31 * S) == Counter(["lost"])
+    table.watch = table.new_watch()
+    assert table.look(31 * S) == Counter()
+    assert table.look(51 * S) == Counter(["lost later"])
+    assert table.look(40 * S) == Counter(), "a mark from before"
+
+
+def test_what_comes_late_is_told_when_it_was_overdue_and_not_again(table: Table) -> None:
+    table.schedule("late", 0, 20 * S)
+    assert table.look(31 * S) == Counter(["late"])
+    table.deliver("late", 33 * S, 20 * S)
+    assert table.look(45 * S) == Counter()
+
+
+def test_what_waits_for_days_is_in_no_survey_until_it_falls_due(spark: SparkSession, table: Table) -> None:
+    day = 24 * HORIZON_MS
+    for number in range(50):
+        table.schedule(f"far {number}", 0, 2 * day)
+    table.schedule("tomorrow", 0, day)
+    table.schedule("tomorrow, cancelled", 0, day)
+    table.write("cancel", "tomorrow, cancelled", 60 * S)
+    table.schedule("tomorrow, delivered", 0, day)
+    assert table.look(STRAGGLERS_MS + 61 * S) == Counter()
+    assert tables.read(spark, survey_of(table.checkpoint)).count() == 0
+    assert table.look(day - 100 * S) == Counter()
+    kept = {row["id"] for row in tables.read(spark, survey_of(table.checkpoint)).collect()}
+    assert kept == {"tomorrow", "tomorrow, cancelled", "tomorrow, delivered"}
+    table.deliver("tomorrow, delivered", day + 5, day)
+    assert table.look(day + 11 * S) == Counter(["tomorrow"])
+    assert table.look(day + 2 * HORIZON_MS) == Counter()
+    assert tables.read(spark, survey_of(table.checkpoint)).count() == 0, "what has been judged is let go"
+
+
+def test_what_was_due_more_than_an_hour_ago_is_left_to_the_batch_and_that_is_said(table: Table) -> None:
+    table.schedule("lost", 0, 20 * S)
+    assert table.look(31 * S) == Counter(["lost"])
+    table.schedule("lost unseen", 40 * S, 20 * S)
+    table.schedule("lost lately", 40 * S, 2 * HORIZON_MS)
+    assert table.told == []
+    assert table.look(2 * HORIZON_MS + 60 * S) == Counter(["lost lately"])
+    assert "is left to 'audit batch'" in table.told[0]
+
+
+def test_the_query_looks_at_every_mark_and_goes_on_after_a_restart(spark: SparkSession, table: Table) -> None:
+    table.schedule("lost", 0, 20 * S)
+    table.schedule("delivered", 0, 20 * S)
+    table.deliver("delivered", 20 * S, 20 * S)
+    table.read()
+    query = AlertStream(spark, table.path, table.checkpoint, table.watch, 100)
+    try:
+        table.mark(25 * S)
+        table.mark(31 * S)
+        wait_until(lambda: table.raised.until_ms == BEGIN_MS + 31 * S, "the mark has been looked at", 90)
+    finally:
+        query.stop()
+    assert table.raised.ids == Counter(["lost"])
+    table.schedule("lost meanwhile", 32 * S, 1 * S)
+    table.read()
+    table.mark(50 * S)
+    query = AlertStream(spark, table.path, table.checkpoint, table.new_watch(), 100)
+    try:
+        wait_until(lambda: table.raised.until_ms == BEGIN_MS + 50 * S, "the mark has been looked at", 90)
+    finally:
+        query.stop()
+    assert table.raised.ids == Counter(["lost", "lost meanwhile"])

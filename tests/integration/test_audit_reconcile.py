@@ -1,0 +1,581 @@
+"""Verdicts of stories, one an id: told once, judged together 100 s after their beginning, with a grace of 5 s."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.audit_story import NAMES, SEND_BACK, WHEEL, Story, rows_of
+
+S = 1_000
+RETRY, DLQ, OWN_DLQ = "RETRY-billing", "DLQ-billing", "DLQ-timewheel"
+
+Expected = list[tuple[str | None, int, str]]
+"""Destination, retries, verdict; sorted."""
+
+STORIES: dict[str, tuple[Callable[[Story, str], None], Expected]] = {}
+
+
+def tells(*expected: tuple[str | None, int, str]) -> Callable[[Callable[[Story, str], None]], None]:
+    """Register a story; its function's name is the id."""
+
+    def register(story: Callable[[Story, str], None]) -> None:
+        STORIES[story.__name__] = story, sorted(expected, key=str)
+
+    return register
+
+
+def schedule(story: Story, name: str, delay_ms: int = 20 * S, at_ms: int = 0, **more: Any) -> int:
+    headers = {"REAL_TOPIC": "orders", "UNIQ_KEY": name, "TIMER_DELAY_MS": delay_ms, **more}
+    return story.write(WHEEL, at_ms, **headers)
+
+
+def deliver(story: Story, name: str, at_ms: int, due_ms: int | None = None, topic: str = "orders", **more: Any) -> None:
+    out = {} if due_ms is None else {"TIMER_OUT_MS": story.due(due_ms)}
+    story.write(topic, at_ms, UNIQ_KEY=name, **out, **more)
+
+
+def cancel(story: Story, name: str, at_ms: int, partition: int = 0, **more: Any) -> int:
+    return story.write(WHEEL, at_ms, partition, TIMER_DEL_UNIQKEY=name, **more)
+
+
+def replace(story: Story, name: str, at_ms: int, delay_ms: int, old: str | None = None) -> int:
+    return schedule(story, name, delay_ms, at_ms, TIMER_REPLACE_UNIQKEY=old or name)
+
+
+def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
+    return story.write(SEND_BACK, at_ms, UNIQ_KEY=name, CONSUMER_GROUP="billing", RETRY_TOPIC="orders", **more)
+
+
+def bury(story: Story, topic: str, offset: int, code: str, at_ms: int, **more: Any) -> None:
+    source = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
+    story.write(OWN_DLQ, at_ms, ERROR_CODE=code, **source, **more)
+
+
+# --- once and on time, or not -----------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "on_time"))
+def delivered_on_time(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20_900, 20 * S)
+
+
+@tells(("orders", 0, "late"))
+def delivered_late(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 21_001, 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def never_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_elsewhere(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S, topic="payments")
+
+
+@tells(("orders", 0, "missing"))
+def delivered_after_the_audit(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 101 * S, 20 * S)
+
+
+@tells(("orders", 0, "pending"))
+def due_later(story: Story, name: str) -> None:
+    schedule(story, name, 200 * S)
+
+
+@tells(("orders", 0, "pending"))
+def within_the_grace(story: Story, name: str) -> None:
+    schedule(story, name, 95 * S)
+
+
+@tells(("orders", 0, "missing"))
+def just_beyond_the_grace(story: Story, name: str) -> None:
+    schedule(story, name, 95 * S - 1)
+
+
+@tells(("orders", 0, "early"))
+def delivered_early(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 19_999, 20 * S)
+
+
+@tells(("orders", 0, "early"))
+def delivered_early_with_a_lie(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 10 * S, 10 * S)
+
+
+@tells(("orders", 0, "duplicate"))
+def delivered_twice(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "duplicate"))
+def delivered_and_copied(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 30 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def by_level(story: Story, name: str) -> None:
+    story.write(NAMES.level(3), 0, REAL_TOPIC="orders", UNIQ_KEY=name)
+    deliver(story, name, 10_010, 10 * S)
+
+
+@tells(("orders", 0, "missing"))
+def by_level_and_lost(story: Story, name: str) -> None:
+    story.write(NAMES.level(3), 0, REAL_TOPIC="orders", UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "on_time"))
+def stamped_in_the_future(story: Story, name: str) -> None:
+    story.write(NAMES.level(1), 90 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name)
+    deliver(story, name, 6 * S, 6 * S)
+
+
+@tells(("orders", 0, "early"))
+def early_by_the_clock_of_its_producer(story: Story, name: str) -> None:
+    story.write(NAMES.level(2), 10 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name)
+    deliver(story, name, 14 * S, 15 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def due_before_it_was_asked_for(story: Story, name: str) -> None:
+    story.write(WHEEL, 50 * S, REAL_TOPIC="orders", UNIQ_KEY=name, TIMER_DELIVER_MS=-5)
+    deliver(story, name, 50_010)
+
+
+@tells()
+def delivered_but_never_asked_for(story: Story, name: str) -> None:
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 21 * S, 20 * S)
+
+
+# --- cancelled --------------------------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_in_time(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 10 * S)
+
+
+@tells(("orders", 0, "cancel_ignored"))
+def cancelled_and_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 14_999)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"))
+def cancelled_within_the_grace(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 15 * S)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_at_the_last_moment(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 19_999)
+
+
+@tells(("orders", 0, "on_time"))
+def cancelled_for_another_topic(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, S, REAL_TOPIC="payments")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "missing"), ("payments", 0, "cancelled"))
+def cancelled_for_one_of_two_topics(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, REAL_TOPIC="payments")
+    cancel(story, name, S, REAL_TOPIC="payments")
+
+
+@tells(("orders", 0, "on_time"))
+def cancelled_in_another_partition(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, S, partition=1)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def cancelled_before_it_was_asked_for(story: Story, name: str) -> None:
+    cancel(story, name, 0)
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancel_ignored"))
+def cancelled_and_delivered_twice(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, S)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+# --- replaced ---------------------------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def replaced_in_time(story: Story, name: str) -> None:
+    schedule(story, name)
+    offset = replace(story, name, 5 * S, 40 * S)
+    roll(story, name, 5_001, 45 * S, offset, 0)
+    deliver(story, name, 45_010, 45 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"))
+def replaced_too_late(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def replaced_and_both_lost(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S)
+
+
+@tells(("orders", 0, "cancel_ignored"), ("orders", 0, "on_time"))
+def replaced_and_both_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 45 * S, 45 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "duplicate"))
+def replaced_too_late_and_both_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+    deliver(story, name, 61 * S, 61 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def replaced_twice(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S)
+    replace(story, name, 6 * S, 50 * S)
+    deliver(story, name, 56_010, 56 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def replaced_by_another_id(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, f"{name} (new)", 5 * S, 40 * S, old=name)
+    deliver(story, f"{name} (new)", 45_010, 45 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"))
+def replaces_what_nobody_knows(story: Story, name: str) -> None:
+    replace(story, name, 5 * S, 40 * S, old="nobody")
+
+
+# --- rolled -----------------------------------------------------------------------------------------------------------
+
+
+def roll(story: Story, name: str, at_ms: int, due_ms: int, origin: int, times: int) -> int:
+    told = {"TIMER_DELIVER_MS": story.due(due_ms), "TIMER_ORIGIN_OFFSET": origin, "TIMER_ROLL_TIMES": times}
+    return story.write(WHEEL, at_ms, REAL_TOPIC="orders", UNIQ_KEY=name, **told)
+
+
+@tells(("orders", 0, "on_time"))
+def rolled_twice(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    roll(story, name, 20 * S, 60 * S, origin, 1)
+    roll(story, name, 40 * S, 60 * S, origin, 2)
+    deliver(story, name, 60_010, 60 * S, TIMER_ROLL_TIMES=2)
+
+
+@tells(("orders", 0, "missing"))
+def rolled_and_lost(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    roll(story, name, 20 * S, 60 * S, origin, 1)
+
+
+@tells(("orders", 0, "duplicate"))
+def rolled_and_delivered_twice(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    roll(story, name, 20 * S, 60 * S, origin, 1)
+    deliver(story, name, 60 * S, 60 * S)
+    deliver(story, name, 60 * S, 60 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "missing"))
+def a_copy_that_says_another_time_is_no_copy(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    roll(story, name, 20 * S, 70 * S, origin, 1)
+    deliver(story, name, 60_010, 60 * S)
+
+
+@tells(("orders", 0, "early"))
+def a_roll_cannot_move_the_time(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    roll(story, name, 20 * S, 60 * S, origin, 1)
+    deliver(story, name, 40 * S, 60 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def rolled_long_ago(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)  # any record: the origin lies before the copies
+    roll(story, name, 20 * S, 60 * S, last, 7)
+    roll(story, name, 40 * S, 60 * S, last, 8)
+    deliver(story, name, 60_010, 60 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_while_it_rolled(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    cancel(story, name, 20 * S)
+    roll(story, name, 20_001, 60 * S, origin, 1)
+
+
+# --- retried ----------------------------------------------------------------------------------------------------------
+
+
+def hop(story: Story, name: str, at_ms: int, retries: int) -> int:
+    return story.write(NAMES.level(3), at_ms, UNIQ_KEY=name, REAL_TOPIC=RETRY, RECONSUME_TIME=retries)
+
+
+@tells(("orders", 0, "on_time"), (RETRY, 1, "on_time"), (DLQ, 2, "on_time"))
+def retried_and_dead(story: Story, name: str) -> None:
+    schedule(story, name, 10 * S)
+    deliver(story, name, 10 * S, 10 * S)
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1)
+    send_back(story, name, 22 * S, RECONSUME_TIME=1, DELAY=-1)
+    deliver(story, name, 22_010, 22 * S, DLQ, RECONSUME_TIME=2)
+
+
+@tells((RETRY, 1, "missing"))
+def sent_back_and_lost(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+
+
+@tells((RETRY, 1, "missing"))
+def sent_back_and_lost_on_its_level(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+
+
+@tells((RETRY, 1, "duplicate"))
+def retried_twice_for_one_failure(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    for _ in range(2):
+        hop(story, name, 11_010, 1)
+        deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1)
+
+
+@tells((RETRY, 1, "on_time"), (RETRY, 1, "on_time"))
+def sent_back_twice_by_its_consumer(story: Story, name: str) -> None:
+    for at_ms in (11 * S, 12 * S):
+        send_back(story, name, at_ms)
+        hop(story, name, at_ms + 10, 1)
+        deliver(story, name, at_ms + 10_020, at_ms + 10_010, RETRY, RECONSUME_TIME=1)
+
+
+@tells((RETRY, 4, "on_time"))
+def sent_back_before_the_audit_began(story: Story, name: str) -> None:
+    hop(story, name, 11_010, 4)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=4)
+
+
+@tells((DLQ, 1, "missing"))
+def a_dead_letter_that_never_came(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+
+
+@tells((DLQ, 1, "on_time"))
+def redriven(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1)
+    deliver(story, name, 30 * S, None, "orders", REDRIVE_COUNT=1)
+
+
+@tells((DLQ, 1, "on_time"), ("orders", 0, "duplicate"))
+def redriven_twice(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1)
+    deliver(story, name, 30 * S, None, "orders", REDRIVE_COUNT=1)
+    deliver(story, name, 31 * S, None, "orders", REDRIVE_COUNT=1)
+
+
+# --- an id that is used again -----------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "on_time"))
+def used_again(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    schedule(story, name, 20 * S, 40 * S)
+    deliver(story, name, 60 * S, 60 * S)
+
+
+@tells(("orders", 0, "missing"), ("orders", 0, "on_time"))
+def used_again_and_the_first_lost(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, 60 * S)
+    deliver(story, name, 60 * S, 60 * S)
+
+
+@tells(("orders", 0, "duplicate"), ("orders", 0, "pending"))
+def used_again_and_the_first_copied(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, 200 * S)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "cancelled"))
+def used_again_and_then_cancelled(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    schedule(story, name, 20 * S, 40 * S)
+    cancel(story, name, 45 * S)
+
+
+@tells(("orders", 0, "on_time"), ("payments", 0, "on_time"))
+def used_for_two_topics(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, REAL_TOPIC="payments")
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 20 * S, 20 * S, "payments")
+
+
+# --- rejected ---------------------------------------------------------------------------------------------------------
+
+
+@tells((None, 0, "rejected"))
+def rejected_with_cause(story: Story, name: str) -> None:
+    offset = story.write(WHEEL, 0, UNIQ_KEY=name, TIMER_DELAY_MS=1)
+    bury(story, WHEEL, offset, "MISSING_REAL_TOPIC", 10, UNIQ_KEY=name)
+
+
+@tells((None, 0, "missing"))
+def wrong_and_swallowed(story: Story, name: str) -> None:
+    story.write(WHEEL, 0, UNIQ_KEY=name, TIMER_DELAY_MS=1)
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_for_its_destination(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_and_too_large_for_more_than_the_reason(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def rejected_without_cause(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "NO_DELIVERY_TIME", 20, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "duplicate"))
+def delivered_and_rejected(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "duplicate"))
+def rejected_twice(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S, UNIQ_KEY=name)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_after_a_roll(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S)
+    copy = roll(story, name, 20 * S, 60 * S, origin, 1)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"))
+def a_retry_that_was_rejected_on_its_level(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    bury(story, NAMES.level(3), hop(story, name, 11_010, 1), "UNKNOWN_DESTINATION", 21 * S, UNIQ_KEY=name)
+
+
+# --- the tests --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def told() -> Story:
+    story = Story()
+    for name, (tell, _) in STORIES.items():
+        tell(story, name)
+    return story
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, told: Story) -> dict[str, list[dict[str, Any]]]:
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for row in rows_of(spark, told, 100 * S):
+        by_id.setdefault(row["id"], []).append(row)
+    return by_id
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_has_its_verdicts(judged: dict[str, list[dict[str, Any]]], name: str) -> None:
+    found = [(row["destination"], row["retries"], row["verdict"]) for row in judged.get(name, [])]
+    assert sorted(found, key=str) == STORIES[name][1]
+
+
+def test_a_verdict_has_the_places_of_what_asked_and_of_what_came(
+    judged: dict[str, list[dict[str, Any]]], told: Story
+) -> None:
+    (row,) = judged["delivered_late"]
+    asked = next(one for one in told.records if one.topic == WHEEL and ("UNIQ_KEY", b"delivered_late") in one.headers)
+    came = next(one for one in told.records if one.topic == "orders" and ("UNIQ_KEY", b"delivered_late") in one.headers)
+    assert (row["topic"], row["partition"], row["offset"]) == (WHEEL, 0, asked.offset)
+    assert (row["delivered_partition"], row["delivered_offset"]) == (0, came.offset)
+    assert (row["lateness_ms"], row["due_ms"]) == (1_001, told.due(20 * S))
+    (lost,) = judged["sent_back_and_lost"]
+    assert (lost["topic"], lost["group"], lost["level"]) == (SEND_BACK, "billing", None)
+    (rolled,) = judged["rolled_twice"]
+    assert rolled["rolls"] == 2
+    (copied,) = judged["delivered_and_copied"]
+    assert "one more at orders, partition 0, offset" in copied["why"]
+
+
+def test_the_verdict_is_as_of_a_time_and_of_what_was_asked_for_in_a_range(spark: SparkSession) -> None:
+    story = Story()
+    for number in range(4):
+        schedule(story, f"m{number}", 20 * S, number * 10 * S)
+        deliver(story, f"m{number}", (number + 2) * 10 * S + 5, (number + 2) * 10 * S)
+    begin = story.BEGIN_MS
+    found = rows_of(spark, story, 31 * S, since_ms=begin + 10 * S, until_ms=begin + 30 * S)
+    assert sorted((row["id"], row["verdict"]) for row in found) == [("m1", "on_time"), ("m2", "pending")]
+
+
+def test_the_order_of_facts_does_not_matter(spark: SparkSession, told: Story) -> None:
+    backwards = Story()
+    backwards.records = told.records[::-1]
+
+    def brief(story: Story) -> list[str]:
+        return sorted(
+            f"{row['id']} {row['topic']} {row['offset']} {row['verdict']}" for row in rows_of(spark, story, 100 * S)
+        )
+
+    assert brief(backwards) == brief(told)
