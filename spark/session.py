@@ -1,6 +1,7 @@
 """A Spark session for the audit: on this machine, on a cluster, or the one that spark-submit has begun."""
 
 import os
+import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -52,7 +53,7 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
     from pyspark.sql import SparkSession
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    options = dict(_ALWAYS)
+    options = {**_ALWAYS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     if not is_submitted:
         master = master or "local[*]"
         options["spark.jars"] = ",".join(map(str, packages.jars()))

@@ -87,7 +87,7 @@ def spark() -> Iterator["SparkSession"]:
     conf = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
-        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.codegen.wholeStage": "false",
     }
     session = spark_session("timewheel-tests", master="local[2]", conf=conf)
     yield session

@@ -19,7 +19,10 @@ pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SPARK_S = 400.0
-SMALL = ["--master", "local[2]", "--spark-conf", "spark.sql.shuffle.partitions=2"]
+SMALL = ["--master", "local[2]"]
+# For a few hundred records compiling the queries takes longer than all the rest.
+for option in ("shuffle.partitions=2", "codegen.wholeStage=false", "codegen.factoryMode=NO_CODEGEN"):
+    SMALL += ["--spark-conf", f"spark.sql.{option}"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,8 @@ def test_a_batch_names_the_planted_faults_and_no_others(planted: Planted, tmp_pa
     assert where["lost"] == (f"{planted.prefix}SCHEDULE_TOPIC_XXXX-3", 0, 0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["verdicts"] == printed["verdicts"]
-    assert [row["id"] for row in report["rolled"]["rows"]] == ["rolled"]
+    rolled = {row["id"]: row["rolls"] for row in report["rolled"]["rows"]}
+    assert rolled["rolled"] == 2
     assert [row["group"] for row in report["retries_by_group"]["rows"]] == ["billing"]
     assert (tmp_path / "report.prom").exists()
     assert "as_of" in printed

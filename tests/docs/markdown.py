@@ -10,7 +10,7 @@ What a reader would type is run; what says otherwise is a comment directly befor
     <!-- output of: worker.py -->        what the program left running by that has printed
 
 A block of text or JSON that directly follows a command is what that prints; an ellipsis in it stands for anything. One
-comment is the page's own, before its first block:
+comment is the page's own, before its first block; a page without it is not run, and may have no command that is to be:
 
     <!-- page: kafka, sidecar, topics orders payments -->
 
@@ -105,7 +105,14 @@ def read_page(path: Path, text: str | None = None) -> Page:
     if reading.marker is not None:
         raise PageError(f"{path}: the comment '{reading.marker[0]}' at the end belongs to no block")
     needs, topics = _needs(path, reading.page)
-    return Page(path, reading.blocks, needs, topics)
+    page = Page(path, reading.blocks, needs, topics)
+    if page.is_run and not reading.page:
+        line = next(block.line for block in page.blocks if block.use in EXECUTED)
+        raise PageError(
+            f"{path}:{line}: say with a comment 'run by: ...' what runs this, or with 'page: ...', before the first "
+            "block, what has to be there to run it here"
+        )
+    return page
 
 
 def _note(path: Path, reading: _Reading, comment: str, line: int) -> None:
@@ -168,10 +175,12 @@ def _needs(path: Path, text: str) -> tuple[frozenset[str], tuple[str, ...]]:
     for part in filter(None, map(str.strip, text.split(","))):
         if part.startswith("topics "):
             topics = tuple(part.split()[1:])
-        elif part in ("kafka", "sidecar", "slow", "toolchain"):
+        elif part in ("kafka", "nothing", "sidecar", "slow", "toolchain"):
             needs.add(part)
         else:
-            raise PageError(f"{path}: a page is or needs kafka, sidecar, slow, toolchain or topics, not '{part}'")
+            raise PageError(
+                f"{path}: a page is or needs kafka, sidecar, slow, toolchain, topics or nothing, not '{part}'"
+            )
     if (topics or "sidecar" in needs) and "kafka" not in needs:
         raise PageError(f"{path}: a sidecar and topics need kafka")
     return frozenset(needs), topics

@@ -11,7 +11,7 @@ HERE = Path("page.md")
 
 
 def page(text: str) -> Page:
-    return read_page(HERE, text)
+    return read_page(HERE, text if "<!-- page" in text else f"<!-- page: nothing -->\n\n{text}")
 
 
 def uses(text: str) -> list[Use]:
@@ -50,6 +50,12 @@ def test_what_breaks_the_rules_is_refused_with_its_line(text: str, told: str) ->
         page(text)
 
 
+def test_what_is_not_declared_to_be_run_is_refused_and_not_run() -> None:
+    with pytest.raises(PageError, match=r"page\.md:1: say with a comment 'run by"):
+        read_page(HERE, "```sh\ndocker compose up\n```\n")
+    assert not read_page(HERE, "<!-- run by: make test-compose -->\n```sh\ndocker compose up\n```\n").is_run
+
+
 def test_an_ellipsis_stands_for_anything_and_nothing_else_does() -> None:
     assert matches('{"id": "…", "n": …}', '{"id": "a1", "n": 7}\n')
     assert matches("first\n…\nlast", "first\nsecond\nthird\nlast\n")
@@ -80,7 +86,7 @@ def test_commands_share_a_shell_and_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["false\ntrue", "true\nfalse | cat", "no-such-program", "(exit 3)", "if then"])
 def test_a_command_that_fails_is_noticed(command: str, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"page\.md:1"):
+    with pytest.raises(AssertionError, match=r"page\.md:3"):
         run(f"```sh\n{command}\n```\n", tmp_path)
 
 
