@@ -22,7 +22,8 @@ parser.add_argument("--orders", type=int, help="stop once so many are settled; d
 arguments = parser.parse_args()
 
 kafka = {"bootstrap.servers": arguments.bootstrap_servers}
-for future in AdminClient(kafka).create_topics([NewTopic("order-timeouts", 3), NewTopic("payments", 3)]).values():
+admin = AdminClient(kafka)
+for future in admin.create_topics([NewTopic("order-timeouts", 3), NewTopic("payments", 3)]).values():
     future.exception()  # may be there already
 
 stop = threading.Event()
@@ -30,7 +31,9 @@ for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: stop.set())
 
 consumer = RetryingConsumer(
-    {**kafka, "group.id": "shop", "auto.offset.reset": "earliest"}, ["order-timeouts", "payments"]
+    {**kafka, "group.id": "shop", "auto.offset.reset": "earliest"},
+    ["order-timeouts", "payments"],
+    concurrency=1,  # or several print at a time
 )
 settled: set[str] = set()  # in earnest: a table
 
