@@ -15,6 +15,8 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import cancel, timed
 
+pytestmark = pytest.mark.slow
+
 DAY_MS = 86_400_000
 
 

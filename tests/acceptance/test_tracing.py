@@ -19,7 +19,7 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import timed
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 CONTEXT: Headers = [
     ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),

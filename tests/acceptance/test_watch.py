@@ -13,7 +13,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 from tests.support.wheel import timed
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def test_watch_is_live_survives_the_sidecar_fits_the_window_and_ends_with_ctrl_c(

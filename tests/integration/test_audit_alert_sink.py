@@ -13,7 +13,7 @@ from spark.alerts import Alert
 from spark.errors import AuditError, NotAnsweredError
 from tests.support.kafka import Kafka
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def alert(name: str, destination: str | None = "orders") -> Alert:

@@ -15,7 +15,7 @@ from spark.facts import SCHEMA
 from spark.stream import READ_UNTIL
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 S = 1_000
 GRACE_MS = 10 * S
