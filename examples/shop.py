@@ -23,7 +23,7 @@ arguments = parser.parse_args()
 
 kafka = {"bootstrap.servers": arguments.bootstrap_servers}
 admin = AdminClient(kafka)
-for future in admin.create_topics([NewTopic("order-timeouts", 3), NewTopic("payments", 3)]).values():
+for future in admin.create_topics([NewTopic("order-timeouts", 3), NewTopic("order-payments", 3)]).values():
     future.exception()  # may be there already
 
 stop = threading.Event()
@@ -32,7 +32,7 @@ for number in (signal.SIGTERM, signal.SIGINT):
 
 consumer = RetryingConsumer(
     {**kafka, "group.id": "shop", "auto.offset.reset": "earliest"},
-    ["order-timeouts", "payments"],
+    ["order-timeouts", "order-payments"],
     concurrency=1,  # or several print at a time
 )
 settled: set[str] = set()  # in earnest: a table
@@ -41,11 +41,11 @@ settled: set[str] = set()  # in earnest: a table
 @consumer.listener
 def settle(message: ConsumedMessage) -> ConsumeResult:
     order = (message.key or b"").decode()
-    if message.topic == "payments" and message.reconsume_times < 1 and order.endswith("3"):
+    if message.topic == "order-payments" and message.reconsume_times < 1 and order.endswith("3"):
         print(f"{order}: the bank is down, in a second again", flush=True)
         message.retry_level = 1
         return ConsumeResult.RECONSUME_LATER
-    print(f"{order}: {'paid' if message.topic == 'payments' else 'not paid in time, cancelled'}", flush=True)
+    print(f"{order}: {'paid' if message.topic == 'order-payments' else 'not paid in time, cancelled'}", flush=True)
     settled.add(order)
     if arguments.orders is not None and len(settled) >= arguments.orders:
         stop.set()
@@ -60,7 +60,7 @@ with consumer, ScheduledProducer(kafka) as producer:
         print(f"{order}: placed, {arguments.timeout} to be paid", flush=True)
         if number % 4:  # every fourth is never paid
             producer.cancel(receipt)
-            payments.produce("payments", b"17 EUR", order)
+            payments.produce("order-payments", b"17 EUR", order)
             payments.flush()
         if stop.wait(arguments.every):
             break
