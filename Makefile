@@ -4,11 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Written in Go, and built from source once: a minute each. Nothing but `make charts` and `make scan-charts` wants them.
+TOOLS := $(VENV)/tools
+HELM_DOCS := $(TOOLS)/helm-docs
+KUBE_SCORE := $(TOOLS)/kube-score
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-slow test-unit check format bench bench-audit lock clean
+.PHONY: help setup demo audit-demo test test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
+.PHONY: bench-audit lock clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -21,8 +27,8 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev: $(VENV)/user
-	@echo "installing timewheel[embedded,spark,dev] into $(VENV)"
-	@$(INSTALL) '.[embedded,spark,dev]'
+	@echo "installing timewheel[embedded,otel,spark,dev] into $(VENV)"
+	@$(INSTALL) '.[embedded,otel,spark,dev]'
 	@touch $@
 
 setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's jars, a Java runtime where there is none
@@ -43,6 +49,28 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation
+
+test-compose: $(VENV)/dev ## docker-compose.yml on a Docker engine: schedule, receive, kill the sidecar, receive the rest
+	@TIMEWHEEL_TEST_COMPOSE=$${TIMEWHEEL_TEST_COMPOSE:-1} $(BIN)/pytest tests/acceptance/test_compose.py
+
+charts: $(VENV)/dev $(HELM_DOCS) ## Make what follows from the chart: its README, its schema's settings, deploy/
+	@$(BIN)/python -m tests.charts.generate
+	@$(HELM_DOCS) --chart-search-root charts --sort-values-order file --log-level warning
+
+scan-charts: $(VENV)/dev $(KUBE_SCORE) ## Hold what the chart renders by default against kube-score's rules
+	@$(BIN)/python -m tests.charts.scan $(KUBE_SCORE)
+
+$(HELM_DOCS):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
+
+$(KUBE_SCORE):
+	@GOBIN=$(abspath $(TOOLS)) go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
+
+test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
+	@$(BIN)/pytest tests/docs
+
+docs: $(VENV)/dev ## Write the pages of docs/reference that follow from the code
+	@$(BIN)/python -m docs.generate
 
 check: $(VENV)/dev ## Format, lint, types
 	@$(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -23,6 +23,9 @@ from connectors.contract import DelayLevels, TopicNames
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from connectors.schedule_record import HeadersArgument
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 T = TypeVar("T")
 
@@ -44,8 +47,11 @@ class AsyncScheduledProducer:
         levels: DelayLevels | None = None,
         max_in_flight: int = 10_000,
         clients: Clients | None = None,
+        tracing: "TracerProvider | bool" = False,
     ) -> None:
-        self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients or KafkaClients())
+        self._producer = ScheduledProducer(
+            config, names=names, levels=levels, clients=clients or KafkaClients(), tracing=tracing
+        )
         self._room = asyncio.Semaphore(max_in_flight)
         self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._telling = threading.Lock()
@@ -97,10 +103,17 @@ class AsyncScheduledProducer:
         return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told))
 
     async def reschedule(
-        self, receipt: Receipt, *, deliver_at: datetime | None = None, delay: timedelta | str | None = None
+        self,
+        receipt: Receipt,
+        *,
+        deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        timeout_s: float = 30.0,
     ) -> Receipt:
         """Give a pending message another time, as `ScheduledProducer.reschedule`."""
-        return await asyncio.to_thread(self._producer.reschedule, receipt, deliver_at=deliver_at, delay=delay)
+        return await asyncio.to_thread(
+            self._producer.reschedule, receipt, deliver_at=deliver_at, delay=delay, timeout_s=timeout_s
+        )
 
     async def close(self, timeout_s: float = 30.0) -> int:
         """Wait for what is on its way; how many records are still unanswered."""

@@ -10,7 +10,8 @@ Names are RocketMQ's. Kafka forbids ``%`` in topic names, so each of RocketMQ's 
     %DLQ%<group>                   DLQ-<group>                   sidecar                  people, redrive, Spark
 
 Two more belong to redriving dead letters: ``SCHEDULE_TOPIC_XXXX-redriven`` is the ledger of what has been redriven, and
-``DLQ-<group>.parked`` takes what has been redriven too often.
+``DLQ-<group>.parked`` takes what has been redriven too often. ``SCHEDULE_TOPIC_XXXX-idempotency`` is the HTTP API's
+ledger of the Idempotency-Keys that have come. They are made when they are first needed.
 """
 
 import re
@@ -285,6 +286,7 @@ class TopicKind(StrEnum):
     RETRY = "retry"
     DEAD_LETTER = "dead-letter"
     REDRIVEN = "redriven"
+    IDEMPOTENCY = "idempotency"
     OTHER = "other"
 
 
@@ -322,7 +324,9 @@ class TopicNames:
     def _check_told_apart(self) -> None:
         """Raises ValueError when one topic name could be of two kinds."""
         for template, pattern in ((self.retry_template, self._retry), (self.dead_letter_template, self._dead_letter)):
-            if any(pattern.fullmatch(topic) for topic in (self.level(1), self.wheel, self.send_back, self.redriven)):
+            if any(
+                map(pattern.fullmatch, (self.level(1), self.wheel, self.send_back, self.redriven, self.idempotency))
+            ):
                 raise ValueError(f"the topic templates '{template}' and '{self.schedule_template}' make equal names")
         retry, dead_letter = self.retry_template.split("{group}"), self.dead_letter_template.split("{group}")
         heads_overlap = retry[0].startswith(dead_letter[0]) or dead_letter[0].startswith(retry[0])
@@ -347,6 +351,11 @@ class TopicNames:
     def redriven(self) -> str:
         """The ledger of redriven dead letters; see `connectors.dead_letters`."""
         return self.prefix + self.schedule_template.replace("{queue}", "redriven")
+
+    @property
+    def idempotency(self) -> str:
+        """The ledger of Idempotency-Keys; see `sidecar.front.key_ledger`."""
+        return self.prefix + self.schedule_template.replace("{queue}", "idempotency")
 
     def retry(self, group: str) -> str:
         return self.prefix + self.retry_template.replace("{group}", encode_group(group))
@@ -376,6 +385,8 @@ class TopicNames:
                 return TopicKind.SEND_BACK
             if match[1] == "redriven":
                 return TopicKind.REDRIVEN
+            if match[1] == "idempotency":
+                return TopicKind.IDEMPOTENCY
             if match[1].isdigit():
                 return TopicKind.LEVEL
         if self._retry.fullmatch(topic):
@@ -423,5 +434,5 @@ class TopicNames:
                 return f"{LOGICAL_RETRY_PREFIX}{self.group_of(topic)}"
             case TopicKind.DEAD_LETTER:
                 return f"{LOGICAL_DEAD_LETTER_PREFIX}{self.group_of(topic)}"
-            case TopicKind.REDRIVEN | TopicKind.OTHER:
+            case TopicKind.REDRIVEN | TopicKind.IDEMPOTENCY | TopicKind.OTHER:
                 return topic

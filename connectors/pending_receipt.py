@@ -9,6 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connectors.receipt import Receipt
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from connectors.producer import ScheduledProducer
 
 
@@ -44,15 +46,27 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
     error: KafkaError | None = None
     message: Message | None = None
     """As the delivery report tells it; None until Kafka has answered."""
+    span: "Span | None" = None
+    """To be ended with Kafka's answer, where scheduling is traced."""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """The delivery report."""
         self.error = error
         self.message = message
+        if self.span is not None:
+            self.end_span(error)
         on_receipt = self._on_receipt
         if on_receipt is not None:
             self._on_receipt = None
             on_receipt(self.receipt() if error is None else error)
+
+    def end_span(self, error: KafkaError | None) -> None:
+        """For good: a second answer does not end it again."""
+        span, self.span = self.span, None
+        if span is not None:
+            from connectors.tracing import end  # loaded already, by whoever began it
+
+            end(span, error)
 
     @property
     def id(self) -> str:

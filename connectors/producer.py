@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -24,6 +24,7 @@ from connectors.schedule_record import (
     Carried,
     HeaderPairs,
     HeadersArgument,
+    RecordGoneError,
     ScheduleError,
     cancel_headers,
     carried,
@@ -31,6 +32,11 @@ from connectors.schedule_record import (
     replacement_headers,
     when,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from connectors.tracing import ScheduleTracer
 
 __all__ = ["HeaderPairs", "OnPlace", "OnReceipt", "ScheduleError", "ScheduledProducer", "check_cancellable"]
 
@@ -84,6 +90,8 @@ class ScheduledProducer:
         names: names of the schedule topics, for sidecars with a prefix or templates of their own.
         levels: the sidecar's delay levels.
         clients: an `InMemoryKafka`, in tests.
+        tracing: make an OpenTelemetry span of each scheduling and carry its context to the destination
+            (``traceparent``), by this provider, or with ``True`` by the global one; needs the extra ``otel``.
 
     Raises:
         ProtectedOptionError: one of those options is set otherwise.
@@ -96,18 +104,13 @@ class ScheduledProducer:
         names: TopicNames | None = None,
         levels: DelayLevels | None = None,
         clients: Clients | None = None,
+        tracing: "TracerProvider | bool" = False,
     ) -> None:
         check_protected(config, SCHEDULING)
+        self._tracer = _tracer(tracing)
         self._config = dict(config)
         self._clients: Clients = clients or KafkaClients()
-        self._producer: Any = self._clients.producer(
-            {
-                "allow.auto.create.topics": False,
-                **for_producer(config),
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-            }
-        )
+        self._producer: Any = self._clients.producer(self._client_options(config))
         self._names = names or TopicNames()
         self._levels = levels
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
@@ -116,6 +119,14 @@ class ScheduledProducer:
         self._wheel = self._names.wheel
         self._id_prefix = uuid.uuid4().hex[:20].encode()
         self._id_numbers = count()
+
+    def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "allow.auto.create.topics": False,
+            **for_producer(config),
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +173,27 @@ class ScheduledProducer:
             KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
         """
         schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level)
+        if pending.span is None:
+            return self._send(schedule_topic, value, key, written, pending, timeout_s)
+        span, pending.span = pending.span, None  # of all attempts together
+        try:
+            return self._send(schedule_topic, value, key, written, pending, timeout_s)
+        except KafkaException as exception:
+            pending.error = exception.args[0]
+            raise
+        finally:
+            pending.span = span
+            pending.end_span(pending.error)
+
+    def _send(
+        self,
+        schedule_topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        written: Carried,
+        pending: PendingReceipt,
+        timeout_s: float,
+    ) -> Receipt:
         deadline = Deadline(self._clients.clock, timeout_s)
         is_free = key is None and not any(name == _REAL_QID for name, _ in written)
         partition, refused = _BY_KEY, set[int]()
@@ -206,6 +238,9 @@ class ScheduledProducer:
             self._producer.produce(schedule_topic, value, key, _BY_KEY, pending, headers=written)
         except BufferError:
             self._produce(schedule_topic, value, key, _BY_KEY, written, pending)
+        except KafkaException as exception:
+            pending.end_span(exception.args[0])
+            raise
         return pending
 
     # --- changing one's mind ------------------------------------------------------------------------------------------
@@ -252,7 +287,8 @@ class ScheduledProducer:
         The message itself is read from the schedule topic.
 
         Raises:
-            ScheduleError: the message stands on a level topic, or Kafka no longer has the record.
+            ScheduleError: the message stands on a level topic.
+            RecordGoneError: Kafka no longer has the record.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
         check_cancellable(receipt)
@@ -312,7 +348,11 @@ class ScheduledProducer:
         if not uniq_key:
             uniq_key = b"%b%012x" % (self._id_prefix, next(self._id_numbers))
             given = (*given, (_UNIQ_KEY, uniq_key))
-        return plan.schedule_topic, [*given, *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
+        written = [*given, *plan.headers]
+        pending = PendingReceipt(self, plan, uniq_key, on_receipt)
+        if self._tracer is not None:
+            pending.span = self._tracer.start(written, plan.schedule_topic, plan.destination, uniq_key)
+        return plan.schedule_topic, written, pending
 
     def _plan(
         self,
@@ -393,6 +433,7 @@ class ScheduledProducer:
                 "group.id": "timewheel-reschedule",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                "enable.partition.eof": True,  # told at once that there is no such record
                 "isolation.level": "read_uncommitted",
             }
         )
@@ -401,9 +442,21 @@ class ScheduledProducer:
             message: Message | None = consumer.poll(deadline.left_s)
         finally:
             consumer.close()
-        if message is None or message.error() is not None or message.offset() != receipt.offset:
-            raise ScheduleError("Kafka no longer has the scheduled record; cancel it and send it again")
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the scheduled record could not be read in time"))
+        if message.error() is not None or message.offset() != receipt.offset:
+            raise RecordGoneError("Kafka no longer has the scheduled record; cancel it and send it again")
         return message
+
+
+def _tracer(tracing: "TracerProvider | bool") -> "ScheduleTracer | None":
+    if tracing is False:
+        return None
+    try:
+        from connectors.tracing import ScheduleTracer
+    except ImportError as error:
+        raise ImportError("tracing needs OpenTelemetry; install timewheel[otel]") from error
+    return ScheduleTracer(None if tracing is True else tracing)
 
 
 def _make_room(remembered: dict[Any, Any]) -> None:

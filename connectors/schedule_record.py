@@ -40,6 +40,10 @@ class ScheduleError(ValueError):
     """The record cannot be scheduled as asked."""
 
 
+class RecordGoneError(ScheduleError):
+    """Kafka has the scheduled record no more."""
+
+
 When = tuple[tuple[str, bytes], int]
 """The time header, and its number of milliseconds."""
 

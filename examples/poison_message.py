@@ -27,7 +27,10 @@ for value in ('{"total": 10}', "this is no JSON", '{"total": 20}'):
 producer.flush()
 
 consumer = RetryingConsumer(
-    {**kafka, "group.id": "invoicing", "auto.offset.reset": "earliest"}, ["invoices"], max_reconsume_times=1
+    {**kafka, "group.id": "invoicing", "auto.offset.reset": "earliest"},
+    ["invoices"],
+    max_reconsume_times=1,
+    concurrency=1,  # or several print at a time
 )
 
 

@@ -53,7 +53,10 @@ class Clients:
         closing.start()
         closing.join(_CLOSE_TIMEOUT_S)
         if closing.is_alive():
-            log.warning("the consumer does not close, it is left behind")
+            log.warning(
+                "consumer left behind",
+                operator_action="nothing: it does not close, and ends with the process; a new one is made",
+            )
 
 
 ClientsFactory = Callable[[Callable[[], bool]], Clients]

@@ -4,30 +4,46 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
+from confluent_kafka.admin import AdminClient
+from starlette.types import ASGIApp
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
+from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.clients import connect
+from sidecar.clients import admin_client, connect
 from sidecar.clock import HighWaterClock, SystemClock
+from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
+from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import ClientsLostError, KafkaUnreachableError
+from sidecar.errors import ClientsLostError, KafkaUnreachableError, UsageError
+from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
+from sidecar.history import History
 from sidecar.loop import Loop
-from sidecar.metrics import Metrics
-from sidecar.pending import PendingAnswer, PendingQuery, Questions
+from sidecar.metrics import Metrics, TopicMetrics
+from sidecar.observer import Observer
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.settings import Settings
+from sidecar.status import Reporter
 from sidecar.switches import Switches
+from sidecar.told import Told
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
-from sidecar.web.server import WebServer, listen
+from sidecar.web.guard import Guard
+from sidecar.web.live import OneProcess
+from sidecar.web.server import WebServer, address_of, listen
+
+if TYPE_CHECKING:
+    from sidecar.tracing import DeliverySpans
 
 SHORT_SESSION_MS = 10_000
 """A session lost sooner than this is a failed attempt, and the next one waits longer."""
@@ -46,14 +62,19 @@ class Daemon:
         self._settings = settings
         self._listener = listener
         self._clock = HighWaterClock(SystemClock())
-        self._health = Health(self._clock)
         self._metrics = Metrics(installed_version())
         self._stop = threading.Event()
         self._questions = Questions()
         self._outcomes = CancelOutcomes(settings.topic_names.wheel)
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
+        self._health = Health(self._clock, self._switches)
+        self._told = Told()
         self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
         self._metrics.dequeue_stopped.set_function(lambda: self._switches.stop_dequeue)
+        self._metrics.observe_health(self._health)
+        self._metrics.observe_disk(settings.data_dir)
+        self._metrics.tell_config(settings.told_in_metrics())
+        self._spans: DeliverySpans | None = None
         self._loop: Loop | None = None
 
     def stop(self) -> None:
@@ -73,11 +94,18 @@ class Daemon:
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             token = settings.http_token.get_secret_value() if settings.http_token else None
+            live, observer = self._live()
             app = make_app(
-                self._health, self._metrics, installed_version(), self._switches, self._outcomes, self._ask, token
+                self._health,
+                self._metrics,
+                installed_version(),
+                self._switches,
+                self._outcomes,
+                self._ask,
+                token,
+                live,
             )
-            listener = self._listener or listen(settings.http_host, settings.http_port)
-            with WebServer(app, listener) as server:
+            with self._serve(Guard(app, token)) as address, observer, self._tracing():
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -85,21 +113,66 @@ class Daemon:
                     bootstrap_servers=settings.bootstrap_servers,
                     group_id=settings.group_id,
                     identity=settings.identity,
-                    http_address=server.address,
+                    http_address=address,
                 )
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
-                    prepare_topics(settings)
-                # 4. Sessions, one after another, until told to stop.
-                self._run_sessions()
+                    with suppress(StoppedWaitingError):
+                        prepare_topics(settings, self._stop.is_set)
+                self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
+                # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after Kafka.
+                topics = TopicMetrics(self._metrics.registry) if self._listener is None else None
+                if not self._stop.is_set():
+                    with ClusterWatch(settings, SystemClock(), self._health, topics):
+                        self._run_sessions()
         log.info("stopped")
+
+    @contextmanager
+    def _serve(self, app: ASGIApp) -> Iterator[str]:
+        """Answer the process that the world asks: our supervisor, or one of our own; its address."""
+        settings = self._settings
+        if self._listener is not None:
+            with WebServer(app, self._listener) as server:
+                yield server.address
+            return
+        public = listen(settings.http_host, settings.http_port)
+        with WebServer(app, listen("127.0.0.1", 0)) as server, FrontProcess(settings, public, server.address):
+            yield address_of(public)
+
+    @contextmanager
+    def _tracing(self) -> Iterator[None]:
+        """Spans of deliveries, where they are wanted.
+
+        Raises:
+            UsageError: they cannot be had.
+        """
+        if not self._settings.otel:
+            yield
+            return
+        try:
+            from sidecar.tracing import DeliverySpans, make_provider
+        except ImportError as error:
+            raise UsageError(
+                f"otel: {error.name} is not installed; install timewheel[otel], or set otel to false"
+            ) from error
+        provider = make_provider(self._settings.identity, installed_version())
+        self._spans = DeliverySpans(provider, self._settings.topic_names, self._metrics.spans_dropped.inc)
+        try:
+            yield
+        finally:
+            self._spans.close()
 
     def _run_sessions(self) -> None:
         """Make clients and loop; when they are lost, make new ones and read the committed progress again."""
 
         def tell(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            log.warning("no session with kafka, trying again", reason=str(error), attempt=state.attempt_number)
+            log.warning(
+                "no session with kafka",
+                reason=str(error),
+                attempt=state.attempt_number,
+                operator_action="check bootstrap_servers, the brokers, and the sidecar's rights; it is tried again",
+            )
 
         def wait(delay_s: float) -> None:
             self._health.turned()
@@ -126,6 +199,7 @@ class Daemon:
         began_ms = self._clock.monotonic_ms()
         try:
             clients = connect(self._settings, self._clock, self._is_stopping)
+            self._health.phase = "waits for the group to assign its partitions"
             try:
                 self._loop = Loop(
                     self._settings,
@@ -136,19 +210,29 @@ class Daemon:
                     questions=self._questions,
                     outcomes=self._outcomes,
                     switches=self._switches,
+                    spans=self._spans,
+                    told=self._told,
                 )
                 self._loop.run(self._stop.is_set)
             finally:
                 self._loop = None
                 clients.close()
         except StoppedWaitingError as error:
-            log.warning("stopped while kafka does not answer; the next start settles it", reason=str(error))
+            log.warning(
+                "stopped while kafka does not answer",
+                reason=str(error),
+                operator_action="nothing: the next start settles the transaction that is open",
+            )
         except ClientsLostError as error:
             self._metrics.client_restarts.inc()
             self._health.broker_is_silent(str(error))
             if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:
                 raise
-            log.warning("kafka clients lost, making new ones", reason=str(error))
+            log.warning(
+                "kafka clients lost",
+                reason=str(error),
+                operator_action="nothing, if seldom: new ones begin at the committed progress; else check the brokers",
+            )
 
     async def _ask(self, query: PendingQuery) -> dict[str, Any]:
         """What is pending, as the API tells it; topics go by either of their names."""
@@ -159,12 +243,47 @@ class Daemon:
             return (yield from self._loop.pending(query)) if self._loop is not None else (PendingAnswer(0, []), [])
 
         answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
-        messages = [message._asdict() for message in answer.messages]
-        return {"total": answer.total, "messages": messages, "partitions": partitions}
+        messages = [{**message._asdict(), "receipt": self._receipt(message)} for message in answer.messages]
+        following = None if answer.next is None else str(answer.next)
+        return {"total": answer.total, "messages": messages, "partitions": partitions, "next": following}
+
+    def _receipt(self, message: PendingMessage) -> str:
+        return Receipt(
+            schedule_topic=self._outcomes.topic,
+            partition=message.partition,
+            offset=message.offset,
+            id=message.id,
+            topic=message.topic,
+            deliver_ms=message.deliver_ms,
+        ).encode()
+
+    async def _ask_wheel(self, window: Window) -> tuple[TimeCounts, list[int]]:
+        """What waits when."""
+
+        def question() -> Generator[None, None, tuple[TimeCounts, list[int]]]:
+            if self._loop is None:
+                return TimeCounts(0, 0, [0] * window.buckets), []
+            return (yield from self._loop.count_by_time(window))
+
+        return await asyncio.wrap_future(self._questions.ask(question))
+
+    def _live(self) -> tuple[OneProcess, Observer]:
+        """What shows this process to others, and what watches it meanwhile."""
+        settings, clock = self._settings, SystemClock()  # not the loop's clock, which counts its own steps
+        history = History(self._metrics, clock)
+        reporter = Reporter(
+            installed_version(), settings.group_id, self._health, self._metrics, self._switches, self._told, history
+        )
+
+        def make_admin() -> AdminClient:
+            return admin_client(settings)
+
+        live = OneProcess(settings, clock, reporter, history, self._ask_wheel)
+        return live, Observer(self._health, history, make_admin)
 
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""
-        self._health.turned()
+        self._health.waits()
         return self._stop.is_set()
 
     def _handle_signals(self) -> None:

@@ -1,8 +1,27 @@
-"""What the sidecar knows of its own state, written by the loop and read by the web threads."""
+"""What the sidecar knows of its own state, written by the loop and read by the web threads.
 
+The states are told apart here and nowhere else: probes, the API, the page and the commands all show `Health.verdict`.
+Several may hold at once; the first of this table is told.
+
+    stuck        the loop does not turn
+    stopping     a stop was asked for
+    broker_away  no broker answers
+    starting     no partitions have been assigned yet
+    stuck        a partition waits for an operator, or fails and is tried again
+    disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
+    recovering   what is committed is read again, and how far that has come
+    held         an operator has stopped delivery or intake
+    behind       something has been due for more than a second
+    healthy      none of these
+"""
+
+from collections import deque
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
 from sidecar.clock import Clock
+from sidecar.switches import Switches
 
 LOOP_STUCK_AFTER_MS = 30_000
 """A loop that has not turned for this long is not alive."""
@@ -10,13 +29,54 @@ LOOP_STUCK_AFTER_MS = 30_000
 BROKER_AWAY_GRACE_MS = 60_000
 """A broker that does not answer for less than this leaves the sidecar ready."""
 
+BEHIND_AFTER_MS = 1_000
+"""What has been due for longer than this is late."""
+
+DOUBT_AFTER_MS = 1_000
+"""After waiting for Kafka this long it is worth asking whether any broker answers."""
+
+FORGIVEN_AFTER_MS = 5_000
+"""A broker that answers, and has refused nothing for this long, has nothing held against it."""
+
+_TREND_OVER_MS = 10_000
+_OBSERVATIONS_MAX = 60
+
+
+class State(StrEnum):
+    """See the module's docstring."""
+
+    STOPPING = "stopping"
+    BROKER_AWAY = "broker_away"
+    STARTING = "starting"
+    STUCK = "stuck"
+    DISK_FULL = "disk_full"
+    RECOVERING = "recovering"
+    HELD = "held"
+    BEHIND = "behind"
+    HEALTHY = "healthy"
+
+
+class Verdict(NamedTuple):
+    """How the sidecar is."""
+
+    state: State
+    words: str
+    """One sentence, with the cause where it is known."""
+    action: str = ""
+    """What an operator should do; empty where there is nothing to do."""
+    progress: float | None = None
+    """While recovering, the share that is done."""
+
 
 @dataclass
 class Health:
     """Single assignments only, so that readers need no lock."""
 
     clock: Clock
+    switches: Switches = field(default_factory=Switches)
     turned_ms: float = 0.0
+    phase: str = "checks the schedule topics"
+    """What a start is doing."""
     assigned: bool = False
     places: frozenset[tuple[str, int]] = frozenset()
     """The topics and partitions that are read."""
@@ -27,29 +87,217 @@ class Health:
     """``topic-partition`` -> why its store failed; it is tried again."""
     recovering: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> how far it has come reading again what is committed."""
+    recovered: float = 0.0
+    """The share of that which is done, all partitions together."""
     troubled: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
+    disk_full: frozenset[str] = frozenset()
+    """Those of ``troubled`` and ``failing`` that lack nothing but disk."""
     broker_silent_since_ms: float | None = None
     broker_error: str = ""
+    broker_error_ms: float = 0.0
+    """When somebody last found Kafka silent, or was refused."""
+    broker_reachable: bool | None = None
+    """What a probe has found since a broker came into doubt; None: it has not asked yet."""
+    waits_since_ms: float | None = None
+    """Since when a call to Kafka has been waited for."""
+    due_ago_ms: int = 0
+    """How long the oldest due record had been due when the loop last turned; 0: nothing was due."""
 
     def __post_init__(self) -> None:
         self.turned_ms = self.clock.monotonic_ms()
+        self._state: tuple[State, float] = (State.STARTING, self.turned_ms)
+        self._behind: deque[tuple[float, float]] = deque(maxlen=_OBSERVATIONS_MAX)
+
+    # --- written by the loop ------------------------------------------------------------------------------------------
 
     def turned(self) -> None:
         """The loop is turning."""
         self.turned_ms = self.clock.monotonic_ms()
+        self.waits_since_ms = None
+
+    def waits(self) -> None:
+        """The loop waits for Kafka to answer a call; said again and again meanwhile."""
+        self.turned_ms = self.clock.monotonic_ms()
+        if self.waits_since_ms is None:
+            self.waits_since_ms = self.turned_ms
 
     def broker_answers(self) -> None:
         self.broker_silent_since_ms = None
         self.broker_error = ""
+        self.broker_reachable = None
 
     def broker_is_silent(self, error: str) -> None:
+        """Kafka does not do what it should: it is silent, or it refuses. A probe finds out which."""
+        self.broker_error_ms = self.clock.monotonic_ms()
         if self.broker_silent_since_ms is None:
-            self.broker_silent_since_ms = self.clock.monotonic_ms()
+            self.broker_silent_since_ms = self.broker_error_ms
         self.broker_error = error
 
+    # --- written by the observer --------------------------------------------------------------------------------------
+
+    @property
+    def is_broker_in_doubt(self) -> bool:
+        """Whether to ask if any broker answers."""
+        waits_ms = self.waits_since_ms
+        is_waiting = waits_ms is not None and self.clock.monotonic_ms() - waits_ms >= DOUBT_AFTER_MS
+        return is_waiting or self.broker_silent_since_ms is not None
+
+    def probed(self, error: str | None) -> None:
+        """A broker has been asked: what was wrong, or None where it answered."""
+        self.broker_reachable = error is None
+        if error is not None:
+            if self.broker_silent_since_ms is None:
+                self.broker_silent_since_ms = self.waits_since_ms or self.clock.monotonic_ms()
+            self.broker_error = error
+        elif (
+            self.behind_ms <= BEHIND_AFTER_MS
+            and self.waits_since_ms is None
+            and self.clock.monotonic_ms() - self.broker_error_ms >= FORGIVEN_AFTER_MS
+        ):
+            self.broker_answers()  # an idle sidecar hears nothing of a broker that is back
+
+    def observe(self) -> None:
+        """To be called about once a second: remembers since when it is as it is, and where the backlog goes."""
+        now_ms = self.clock.monotonic_ms()
+        self._behind.append((now_ms, self.behind_ms))
+        state = self.verdict().state
+        if state is not self._state[0]:
+            self._state = state, now_ms
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def since_turn_ms(self) -> float:
+        """How long ago the loop last turned."""
+        return self.clock.monotonic_ms() - self.turned_ms
+
+    @property
+    def broker_silent_ms(self) -> float:
+        """How long Kafka has not answered; 0: it does."""
+        since_ms = self.broker_silent_since_ms
+        return 0.0 if since_ms is None else self.clock.monotonic_ms() - since_ms
+
     def is_alive(self) -> bool:
-        return self.clock.monotonic_ms() - self.turned_ms < LOOP_STUCK_AFTER_MS
+        return self.since_turn_ms < LOOP_STUCK_AFTER_MS
+
+    @property
+    def behind_ms(self) -> float:
+        """How long the oldest due record has been due."""
+        if not self.due_ago_ms:
+            return 0.0
+        turned_ms = self.turned_ms if self.waits_since_ms is None else self.waits_since_ms
+        return self.due_ago_ms + max(0.0, self.clock.monotonic_ms() - turned_ms)
+
+    def state_for_ms(self, state: State) -> float:
+        """How long this state has lasted, to the second."""
+        told, since_ms = self._state
+        return self.clock.monotonic_ms() - since_ms if told is state else 0.0
+
+    def verdict(self) -> Verdict:
+        """How the sidecar is, the worst of it first."""
+        if not self.is_alive():
+            silent_s = (self.clock.monotonic_ms() - self.turned_ms) / 1000
+            words = f"the loop has not turned for {silent_s:.0f} s"
+            return Verdict(State.STUCK, words, "restart the sidecar; nothing is lost")
+        if self.stopping:
+            return Verdict(State.STOPPING, "finishes the transaction in hand and ends")
+        if self.broker_reachable is False:
+            return self._broker_away()
+        if not self.assigned:
+            return Verdict(State.STARTING, self.broker_error or self.phase)
+        return self._of_partitions() or self._of_delivery()
+
+    def _broker_away(self) -> Verdict:
+        since_ms = self.broker_silent_since_ms or self.clock.monotonic_ms()
+        words = f"no broker has answered for {_seconds(self.clock.monotonic_ms() - since_ms)}"
+        words += f" ({self.broker_error})" if self.broker_error else ""
+        if self.behind_ms > BEHIND_AFTER_MS:
+            words += f"; what is due has waited for {_seconds(self.behind_ms)}"
+        return Verdict(
+            State.BROKER_AWAY,
+            words,
+            "check the brokers and the way to them; delivery goes on by itself, nothing is lost",
+        )
+
+    def _of_partitions(self) -> Verdict | None:
+        """What holds up single partitions."""
+        needs_operator = sorted(self.stopped.items()) + [
+            (where, why) for where, why in sorted(self.failing.items()) if where not in self.disk_full
+        ]
+        if needs_operator:
+            where, why = needs_operator[0]
+            others = f", and {len(needs_operator) - 1} more" if len(needs_operator) > 1 else ""
+            if where in self.stopped:
+                action = "stop the sidecar, choose with 'timewheel progress set', and start it again"
+                return Verdict(State.STUCK, f"{where} is stopped: {why}{others}", action)
+            action = "check the disk under data_dir; the partition is tried again, nothing is lost"
+            return Verdict(State.STUCK, f"{where} failed: {why}{others}", action)
+        if full := sorted(self.disk_full):
+            why = self.troubled.get(full[0]) or self.failing.get(full[0], "")
+            return Verdict(
+                State.DISK_FULL,
+                f"{full[0]}: {why}; what is stored is delivered all the same",
+                "make room in data_dir, or raise disk_quota_bytes; intake goes on by itself",
+            )
+        if self.recovering:
+            where, how_far = min(self.recovering.items())
+            others = f", and {len(self.recovering) - 1} more" if len(self.recovering) > 1 else ""
+            words = f"{self.recovered:.0%} of what is committed is read again ({where} {how_far}{others})"
+            return Verdict(State.RECOVERING, words, "", self.recovered)
+        return None
+
+    def _of_delivery(self) -> Verdict:
+        behind_ms = self.behind_ms
+        if self.switches.stop_dequeue or self.switches.stop_enqueue:
+            held = [
+                words
+                for words, is_off in (
+                    ("delivery is stopped (stop_dequeue)", self.switches.stop_dequeue),
+                    ("intake is stopped (stop_enqueue)", self.switches.stop_enqueue),
+                )
+                if is_off
+            ]
+            if self.switches.stop_dequeue and behind_ms > BEHIND_AFTER_MS:
+                held.append(f"what is due has waited for {_seconds(behind_ms)}")
+            flags = [
+                flag
+                for flag, is_off in (
+                    ("--start-dequeue", self.switches.stop_dequeue),
+                    ("--start-enqueue", self.switches.stop_enqueue),
+                )
+                if is_off
+            ]
+            return Verdict(State.HELD, "; ".join(held), f"'timewheel switch {' '.join(flags)}' lets it go on")
+        if behind_ms > BEHIND_AFTER_MS:
+            return Verdict(State.BEHIND, f"behind by {_seconds(behind_ms)} because {self._cause()}", self._remedy())
+        words = "; ".join(f"{where}: {why}" for where, why in sorted(self.troubled.items()))
+        return Verdict(State.HEALTHY, words or ("what is due goes out on time" if self.places else _NOTHING_ASSIGNED))
+
+    def _cause(self) -> str:
+        waits_since_ms = self.waits_since_ms
+        if self.broker_error:
+            return f"Kafka refuses what is sent: {self.broker_error}"
+        if waits_since_ms is not None and self.clock.monotonic_ms() - waits_since_ms >= DOUBT_AFTER_MS:
+            waits_ms = self.clock.monotonic_ms() - waits_since_ms
+            return f"Kafka has not acknowledged what was sent {_seconds(waits_ms)} ago"
+        return f"more has fallen due than has gone out yet{self._trend()}"
+
+    def _remedy(self) -> str:
+        if self.broker_error or self.waits_since_ms is not None:
+            return "look at the destinations and their brokers; it is tried again until it goes, nothing is lost"
+        return "nothing, if it catches up; otherwise more workers, replicas or partitions"
+
+    def _trend(self) -> str:
+        """Whether the backlog shrinks, and when it will be gone."""
+        now_ms, behind_ms = self.clock.monotonic_ms(), self.behind_ms
+        before = next(((at, was) for at, was in reversed(self._behind) if now_ms - at >= _TREND_OVER_MS), None)
+        if before is None:
+            return ""
+        gained = (before[1] - behind_ms) / (now_ms - before[0])
+        if gained > 0.02:
+            return f"; catching up, about {_seconds(behind_ms / gained)} to go"
+        return "; falling further behind" if gained < -0.02 else "; neither catching up nor falling back"
 
     def unready_reasons(self) -> list[str]:
         """Why traffic should not count on this sidecar; empty when it should."""
@@ -71,3 +319,16 @@ class Health:
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
         return [f"{where}: {why}" for where, why in sorted(self.troubled.items())]
+
+
+_NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
+
+
+def _seconds(duration_ms: float) -> str:
+    """For people: ``0.4 s``, ``12 s``, ``3 min``, ``5 h``."""
+    seconds = duration_ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"

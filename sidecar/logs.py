@@ -1,17 +1,33 @@
-"""Structured logs on standard error: one event a fact, for people on a terminal and as JSON elsewhere."""
+"""Structured logs on standard error: one event a fact, for people on a terminal and as JSON elsewhere.
 
+docs/logs.md lists the events. `sidecar.log_limits` bounds what repeats; the values of secret settings are replaced
+wherever they turn up, be it in what librdkafka says.
+"""
+
+import atexit
 import logging
-import re
 import sys
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 import structlog
 
+from sidecar.clock import SystemClock
+from sidecar.log_limits import Limiter, OncePerMinute
 
-def configure_logging(log_format: Literal["auto", "console", "json"], level: str, **bound: object) -> None:
+MASK = "**********"
+
+MASKED_FROM_LENGTH = 4
+"""A shorter secret is in every other word."""
+
+
+def configure_logging(
+    log_format: Literal["auto", "console", "json"], level: str, secrets: Collection[str] = (), **bound: object
+) -> None:
     """Set up structlog and, through it, the standard library's loggers (librdkafka's among them).
 
     Args:
+        secrets: what no line may show.
         bound: what every line of this process says, whatever thread it is of.
     """
 
@@ -31,19 +47,28 @@ def configure_logging(log_format: Literal["auto", "console", "json"], level: str
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
+    limiter = Limiter(SystemClock())
+    atexit.register(limiter.close)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            limiter,  # before anything that costs
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(OncePerMinute())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                _Mask(secrets),
                 renderer,
             ],
         )
@@ -51,27 +76,27 @@ def configure_logging(log_format: Literal["auto", "console", "json"], level: str
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio"):
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("librdkafka").addFilter(_OncePerMinute())
 
 
-class _OncePerMinute(logging.Filter):
-    """Lets librdkafka say a thing once a minute: a client that cannot connect says so many times a second.
+class _Mask:
+    """Replaces secrets in whatever text an event holds."""
 
-    Two messages that differ in numbers only are the same thing.
-    """
+    def __init__(self, secrets: Collection[str]) -> None:
+        # The longest first: one may be part of another.
+        self._secrets = sorted((one for one in secrets if len(one) >= MASKED_FROM_LENGTH), key=len, reverse=True)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._told_s: dict[str, float] = {}
+    def __call__(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {name: self._masked(value) for name, value in event.items()} if self._secrets else event
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        kind = re.sub(r"[0-9]+(ms|s)?", "#", record.getMessage())
-        told_s = self._told_s.get(kind, -60.0)
-        if record.created - told_s < 60:
-            return False
-        if len(self._told_s) > 1_000:
-            self._told_s.clear()
-        self._told_s[kind] = record.created
-        return True
+    def _masked(self, value: Any) -> Any:
+        if isinstance(value, str):
+            for secret in self._secrets:
+                value = value.replace(secret, MASK)
+            return value
+        if isinstance(value, list | tuple):
+            return [self._masked(one) for one in value]
+        if isinstance(value, dict):
+            return {name: self._masked(one) for name, one in value.items()}
+        return value

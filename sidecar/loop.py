@@ -6,7 +6,8 @@ next batch is not read.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import structlog
@@ -21,7 +22,8 @@ from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
-from sidecar.dispatch.transactions import TransactionAbortedError
+from sidecar.dispatch.time_counts import TimeCounts, Window
+from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
 from sidecar.dispatch.wheel_figures import added
 from sidecar.garbage import collect_when_idle
@@ -32,15 +34,23 @@ from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.intake.reopening import Place
-from sidecar.metrics import Metrics, set_labels
+from sidecar.metric_types import set_labels
+from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
+from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
 from sidecar.store.errors import SlotConflict
 from sidecar.store.files import FileSystem, RealFileSystem
 from sidecar.store.recovery import Owner
 from sidecar.switches import Switches
+from sidecar.told import PlaceTold, Told
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from sidecar.tracing import DeliverySpans
 
 IDLE_WAIT_MS = 500
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
@@ -68,6 +78,8 @@ class Loop:
         questions: Questions | None = None,
         outcomes: CancelOutcomes | None = None,
         switches: Switches | None = None,
+        spans: "DeliverySpans | None" = None,
+        told: Told | None = None,
     ) -> None:
         self._settings = settings
         self._names = settings.topic_names
@@ -80,6 +92,7 @@ class Loop:
         self._questions = questions or Questions()
         self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
         self._switches = switches or Switches()
+        self._told = told or Told()
         self._parser = Parser(self._names)
         self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
         self._destinations = Destinations(
@@ -99,6 +112,14 @@ class Loop:
         self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
         self._limit = settings.batch_records
         self._in_hand: list[Draft] | None = None
+        self._in_hand_offsets: list[TopicPartition] = []
+        self._in_hand_since_ms = 0.0
+        """By the monotonic clock."""
+        self._committed: dict[Place, int] = {}
+        self._steps_told = clock.steps_back, clock.steps_forward
+        self._spans = spans
+        self._rejection_log = RejectionLog(clock, settings.group_id, with_records=settings.log_records)
+        self._own_group = settings.group_id
         self._queues: dict[str, str] = {}
         """A schedule topic's queue: the label of metrics."""
         self._laps: dict[int, int] = {}
@@ -127,26 +148,37 @@ class Loop:
         total, messages, partitions = 0, list[PendingMessage](), []
         for source in self.sources:
             if isinstance(source, WheelPartition):
-                answer = yield from self._while_ours(source, source.pending(query))
+                answer = yield from self._while_ours(source, source.pending(query), PendingAnswer(0, []))
                 total += answer.total
                 messages += answer.messages
                 partitions.append(source.partition)
-        messages.sort(key=lambda message: (message.deliver_ms, message.partition, message.offset))
+        messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
+    def count_by_time(self, window: Window) -> Generator[None, None, tuple[TimeCounts, list[int]]]:
+        """What waits on the wheel partitions by when it is acted on; a question for the loop's own thread."""
+        parts, partitions = list[TimeCounts](), list[int]()
+        for source in self.sources:
+            if isinstance(source, WheelPartition):
+                steps = source.count_by_time(window, self._clock.now_ms())
+                nothing = TimeCounts(0, 0, [0] * window.buckets)
+                parts.append((yield from self._while_ours(source, steps, nothing)))
+                partitions.append(source.partition)
+        return TimeCounts.added(parts, window.buckets), sorted(partitions)
+
     def _while_ours(
-        self, source: WheelPartition, steps: Generator[None, None, PendingAnswer]
-    ) -> Generator[None, None, PendingAnswer]:
-        """The answer of a source; none where it is closed meanwhile."""
+        self, source: WheelPartition, steps: Generator[None, None, T], nothing: T
+    ) -> Generator[None, None, T]:
+        """The answer of a source; ``nothing`` where it is closed meanwhile."""
         while self._intake.sources.get((source.topic, source.partition)) is source:
             try:
                 next(steps)
             except StopIteration as end:
-                answer: PendingAnswer = end.value
+                answer: T = end.value
                 return answer
             yield
         steps.close()
-        return PendingAnswer(0, [])
+        return nothing
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
@@ -155,6 +187,7 @@ class Loop:
                 self.turn()
             self._finish()
         finally:
+            self._rejection_log.close()
             self._intake.close()
 
     def _finish(self) -> None:
@@ -180,12 +213,14 @@ class Loop:
         # 6. Whatever need not be part of a transaction.
         self._tick(now_ms)
         if self._is_now_and_then:
+            self._rejection_log.tick()
             self._count_waiting()
         self._questions.answer()
 
     def _tick(self, now_ms: int) -> None:
         troubled: dict[str, str] = {}
         recovering: dict[str, str] = {}
+        full: set[str] = set()
         for source in self.sources:
             try:
                 source.tick(now_ms)
@@ -193,13 +228,20 @@ class Loop:
                 self._intake.fail(source, error)
             else:
                 if source.trouble:
+                    place = f"{source.topic}-{source.partition}"
                     told = recovering if source.is_recovering else troubled
-                    told[f"{source.topic}-{source.partition}"] = source.trouble
+                    told[place] = source.trouble
+                    if isinstance(source, WheelPartition) and source.is_disk_full:
+                        full.add(place)
+        if recovering:  # those that are through count, too: the share never falls
+            replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
+            self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
+        self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
-        self._in_hand = drafts
+        self._in_hand, self._in_hand_since_ms = drafts, self._clock.monotonic_ms()
         try:
             self._publishing.begin()
             self._put.put(self._publishing, drafts, now_ms)
@@ -210,7 +252,8 @@ class Loop:
             self._abort(TransactionAbortedError(error.args[0]))
             return
         # 3. Records and progress become final together.
-        self._publishing.commit(_offsets(drafts))
+        self._in_hand_offsets = _offsets(drafts)
+        self._publishing.commit(self._in_hand_offsets)
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
             self._intake.read(0)
@@ -250,8 +293,9 @@ class Loop:
             for source in self._intake.sources.values()
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
-        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=now_ms)
-        self._metrics.behind.set((now_ms - oldest_ms) / 1000)
+        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=None)
+        self._health.due_ago_ms = 0 if oldest_ms is None else now_ms - oldest_ms
+        self._metrics.oldest_due_ms = oldest_ms
         return due
 
     def _look_at_the_clock(self) -> None:
@@ -279,7 +323,12 @@ class Loop:
             self._intake.fail(source, error)
         except KafkaException as error:  # no verdict on a destination
             self._health.broker_is_silent(str(error))
-            log.warning("records wait for a verdict on their destination", topic=source.topic, reason=str(error))
+            log.warning(
+                "destination unknown",
+                topic=source.topic,
+                reason=str(error),
+                operator_action="check the brokers, and that the sidecar may describe topics; due records wait",
+            )
         return []
 
     def _settle(self) -> None:
@@ -295,6 +344,7 @@ class Loop:
             return
         for draft in drafts:
             draft.source.confirm()
+        self._committed.update(((place.topic, place.partition), place.offset) for place in self._in_hand_offsets)
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()
@@ -313,8 +363,12 @@ class Loop:
                 self._put.refuse(*records[0], _refused(refusal))
             self._limit = max(1, len(records) // 2)
         else:
-            self._health.broker_is_silent(str(error))
-            log.warning("transaction aborted, trying again", reason=str(error))
+            self._health.broker_is_silent(_in_words(error.error, refusals))
+            log.warning(
+                "transaction aborted",
+                reason=str(error),
+                operator_action="nothing, if seldom: its records go out with the next one; else check the brokers",
+            )
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
                 self._put_back(draft)
@@ -332,29 +386,37 @@ class Loop:
 
     def _account(self, drafts: list[Draft]) -> None:
         now_ms = self._clock.now_ms()
-        self._metrics.transactions.labels("committed").inc()
-        for coordinates, rejection in self._put.rejections:
-            self._metrics.rejected.labels(rejection.code).inc()
-            log.warning(
-                "record rejected",
-                topic=coordinates[0],
-                partition=coordinates[1],
-                offset=coordinates[2],
-                code=str(rejection.code),
-                reason=rejection.message,
-            )
-        buried = {coordinates for coordinates, _ in self._put.rejections}
+        metrics, rejections = self._metrics, self._put.rejections
+        metrics.transactions.labels("committed").inc()
+        metrics.last_transaction.set(now_ms / 1000)
+        took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
+        metrics.transaction_seconds.observe(took_ms / 1000)
+        if rejections:
+            for code, count in Counter(rejection.code for _, rejection in rejections).items():
+                metrics.rejected.labels(code).inc(count)
+            metrics.count_dead_letters(self._own_group, len(rejections))
+            self._rejection_log.tell(rejections, drafts)
+        if self._spans is not None:
+            self._spans.delivered(drafts, rejections, now_ms, took_ms)
+        buried = {coordinates for coordinates, _ in rejections}
         for source, records in drafts:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
             sent = [record for record in records if record[0] != source.topic]
-            self._metrics.rolls.inc(len(records) - len(sent))
+            metrics.rolls.inc(len(records) - len(sent))
             if buried:
                 sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
             due = [record[5] for record in sent]
-            self._metrics.delivered.labels(queue).inc(len(due))
-            self._metrics.lateness.observe(queue, (now_ms - np.array(due, np.int64)) / 1000)
+            metrics.delivered.labels(queue).inc(len(due))
+            metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
+            if source.topic == self._names.send_back:
+                self._count_dead_letters(record[0] for record in sent)
+
+    def _count_dead_letters(self, topics: Iterable[str | Rejection]) -> None:
+        for topic, count in Counter(map(str, topics)).items():
+            if self._names.kind(topic) is TopicKind.DEAD_LETTER:
+                self._metrics.count_dead_letters(self._names.group_of(topic) or "", count)
 
     def _count_waiting(self) -> None:
         waiting: Counter[str] = Counter()
@@ -364,16 +426,60 @@ class Loop:
             queue = self._queue_of(topic)
             self._metrics.waiting.labels(queue).set(waiting[queue])
         self._tell_figures()
+        self._tell_lag()
+        self._tell_clock_steps()
 
     def _tell_figures(self) -> None:
-        wheels = [source for source in self.sources if isinstance(source, WheelPartition)]
-        figures = added(wheel.figures for wheel in wheels)
-        metrics = self._metrics
+        wheels = {source: source.figures for source in self.sources if isinstance(source, WheelPartition)}
+        of_each = list(wheels.values())
+        figures = added(of_each)
+        self._told.wheel = figures
+        self._told.places = tuple(
+            PlaceTold(
+                source.topic,
+                source.partition,
+                self._queue_of(source.topic),
+                wheels[source].pending if isinstance(source, WheelPartition) else source.waiting,
+                source.next_due_ms,
+                source.trouble,
+            )
+            for source in self.sources
+        )
+        metrics, quota_bytes = self._metrics, self._settings.disk_quota_bytes
         set_labels(metrics.pending, figures.by_topic)
         set_labels(metrics.pending_due, figures.due_within)
         metrics.furthest_due.set((figures.furthest_ms or 0) / 1000)
         metrics.store_bytes.set(figures.disk_bytes)
-        metrics.store_quota_bytes.set(self._settings.disk_quota_bytes)
+        metrics.store_quota_bytes.set(quota_bytes)
+        largest_bytes = max((one.disk_bytes for one in of_each), default=0)
+        metrics.store_quota_ratio.set(largest_bytes / quota_bytes if quota_bytes else 0)
+
+    def _tell_lag(self) -> None:
+        unread: Counter[str] = Counter()
+        uncommitted: Counter[str] = Counter()
+        for place, source in self._intake.sources.items():
+            end = self._intake.known_end(place)
+            if end is not None:
+                queue = self._queue_of(place[0])
+                unread[queue] += max(0, end - source.position)
+                uncommitted[queue] += max(0, end - self._committed.get(place, end))
+        for topic in self._topics:
+            queue = self._queue_of(topic)
+            self._metrics.unread.labels(queue).set(unread[queue])
+            self._metrics.uncommitted.labels(queue).set(uncommitted[queue])
+
+    def _tell_clock_steps(self) -> None:
+        steps = self._clock.steps_back, self._clock.steps_forward
+        if steps == self._steps_told:
+            return
+        for direction, count, told in zip(("back", "forward"), steps, self._steps_told, strict=True):
+            self._metrics.clock_steps.labels(direction).inc(count - told)
+        self._steps_told = steps
+        log.warning(
+            "clock stepped",
+            step_ms=self._clock.last_step_ms,
+            operator_action="check the host's time synchronisation; what became due by the step goes out at once",
+        )
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -395,6 +501,7 @@ class Loop:
     # --- sources ------------------------------------------------------------------------------------------------------
 
     def _make_source(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
+        self._committed[topic, partition] = start.offset
         if self._names.kind(topic) is TopicKind.WHEEL:
             return self._make_wheel(topic, partition, start, failed_of)
         if self._names.kind(topic) is TopicKind.SEND_BACK:
@@ -465,8 +572,7 @@ class Loop:
     def _queue_of(self, topic: str) -> str:
         queue = self._queues.get(topic)
         if queue is None:
-            level = self._names.level_of(topic)
-            queue = self._queues[topic] = str(level) if level is not None else self._names.kind(topic).value
+            queue = self._queues[topic] = queue_label(self._names, topic)
         return queue
 
 
@@ -476,6 +582,11 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
         offset, metadata = draft.source.progress
         offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
     return offsets
+
+
+def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
+    """What was wrong, by the record that has met it where it was a record."""
+    return f"'{refusals[0][0]}': {refusals[0][2].str()}" if refusals else error.str()
 
 
 def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:

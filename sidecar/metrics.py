@@ -1,61 +1,82 @@
-"""What the sidecar tells Prometheus. Batches are counted as batches: no call per record."""
+"""What the sidecar tells Prometheus. Batches are counted as batches: no call per record.
 
-from collections.abc import Iterable, Mapping, Sequence
+What somebody has to act on is told as it is when it is asked for (`oldest_due_ms`, health), never as it was when the
+loop last had the time to say so: a loop that is stuck does not look well.
+"""
 
-import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+import math
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import confluent_kafka
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from connectors.contract import ErrorCode, TopicNames
+from sidecar.clock import Clock, SystemClock
+from sidecar.health import Health
+from sidecar.metric_types import BatchHistogram, BoundedLabel
 
 LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
+LATENESS_FINER_S = tuple(round(10 ** (step / 24)) / 1000 for step in range(158))
+"""24 a decade, from 1 ms to an hour: percentiles are true to a tenth."""
+
+TRANSACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series that nobody asks for, and another series with it
 
 
-class BatchHistogram(Collector):
-    """A histogram that takes an array at a time, with one label."""
-
-    def __init__(self, name: str, documentation: str, label: str, buckets: Sequence[float]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._label = label
-        self._bounds = np.asarray(buckets)
-        self._counts: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
-        self._sums: dict[str, float] = {}
-
-    def observe(self, label: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-        """Count an array of values, in the histogram's unit."""
-        places = np.searchsorted(self._bounds, values, side="left")
-        counts = np.bincount(places, minlength=len(self._bounds) + 1)
-        self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
-        # Last, because `collect`, in another thread, goes by the counts.
-        self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
-
-    def collect(self) -> Iterable[Metric]:
-        family = HistogramMetricFamily(self._name, self._documentation, labels=[self._label])
-        names = [*map(floatToGoString, self._bounds.tolist()), "+Inf"]
-        for label, counts in list(self._counts.items()):
-            cumulated = np.cumsum(counts)
-            buckets = list(zip(names, map(float, cumulated), strict=True))
-            family.add_metric([label], buckets=buckets, sum_value=self._sums[label])
-        yield family
+def queue_label(names: TopicNames, topic: str) -> str:
+    """The label of a schedule topic: a level's number, ``wheel`` or ``sendback``."""
+    level = names.level_of(topic)
+    return str(level) if level is not None else names.kind(topic).value
 
 
-def set_labels(gauge: Gauge, values: Mapping[str, float]) -> None:
-    """Set a gauge with one label; labels that are not among the values any more go."""
-    told = {sample.labels[gauge._labelnames[0]] for metric in gauge.collect() for sample in metric.samples}
-    for gone in told - set(values):
-        gauge.remove(gone)
-    for label, value in values.items():
-        gauge.labels(label).set(value)
+class TopicMetrics:
+    """What is told of the schedule topics, by whoever looks after them: the sidecar, or the supervisor of workers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.retention = Gauge(
+            "timewheel_topic_retention_seconds",
+            "How long Kafka keeps the records of a schedule topic (retention.ms); +Inf: for ever.",
+            ["queue"],
+            registry=registry,
+        )
+        self.retention_needed = Gauge(
+            "timewheel_topic_retention_needed_seconds",
+            "How long they have to be kept: until they are acted on, and 7 days for a sidecar that is away.",
+            ["queue"],
+            registry=registry,
+        )
 
 
 class Metrics:
-    """Every metric, in a registry of its own. ``queue`` is a level's number, ``wheel`` or ``sendback``."""
+    """Every metric of one process, in a registry of its own.
 
-    def __init__(self, version: str) -> None:
-        self.registry = CollectorRegistry()
-        registry = self.registry
+    ``queue`` is a level's number, ``wheel`` or ``sendback``; ``topic`` and ``group`` are names that users give, of
+    which a bounded number is told.
+
+    Attributes:
+        oldest_due_ms: when what is due longest was due, None where nothing is; the loop says so with every turn.
+    """
+
+    def __init__(self, version: str, clock: Clock | None = None) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._clock = clock or SystemClock()
+        self.oldest_due_ms: int | None = None
+        self._group_label = BoundedLabel()
+
+        # Records
         self.ingested = Counter(
             "timewheel_ingested_records", "Records read from schedule topics.", ["queue"], registry=registry
         )
@@ -63,39 +84,55 @@ class Metrics:
             "timewheel_delivered_records", "Records published to their destinations.", ["queue"], registry=registry
         )
         self.rejected = Counter(
-            "timewheel_rejected_records", "Records sent to the sidecar's dead letters.", ["code"], registry=registry
+            "timewheel_rejected_records",
+            "Records that cannot be delivered and went to the sidecar's own dead letters, by ERROR_CODE.",
+            ["code"],
+            registry=registry,
+        )
+        self.dead_letters = Counter(
+            "timewheel_dead_letters",
+            "Records written to dead-letter topics by group, rejected ones among them; groups beyond the first 100 "
+            "as other.",
+            ["group"],
+            registry=registry,
         )
         self.lateness = BatchHistogram(
             "timewheel_lateness_seconds",
             "From due to committed on the destination.",
             "queue",
             LATENESS_BUCKETS_S,
+            LATENESS_FINER_S,
         )
         registry.register(self.lateness)
-        self.transactions = Counter(
-            "timewheel_transactions", "Transactions by outcome.", ["outcome"], registry=registry
-        )
-        self.assigned_partitions = Gauge(
-            "timewheel_assigned_partitions", "Partitions this sidecar works on.", registry=registry
-        )
-        self.stopped_partitions = Gauge(
-            "timewheel_stopped_partitions", "Partitions that wait for an operator.", registry=registry
-        )
-        self.waiting = Gauge(
-            "timewheel_waiting_records", "Records accepted and not yet due or published.", ["queue"], registry=registry
-        )
         self.behind = Gauge(
-            "timewheel_behind_seconds", "How long the oldest due record has been due.", registry=registry
+            "timewheel_behind_seconds",
+            "How long the oldest record that is due has been due; 0: nothing is.",
+            registry=registry,
         )
-        self.enqueue_stopped = Gauge(
-            "timewheel_enqueue_stopped", "1 while the switch stop_enqueue holds up intake.", registry=registry
+        self.behind.set_function(self._behind_s)
+
+        # What waits
+        self.waiting = Gauge(
+            "timewheel_waiting_records",
+            "Records accepted and not yet published: on the wheel all, of a level those read ahead.",
+            ["queue"],
+            registry=registry,
         )
-        self.dequeue_stopped = Gauge(
-            "timewheel_dequeue_stopped", "1 while the switch stop_dequeue holds up delivery.", registry=registry
+        self.unread = Gauge(
+            "timewheel_unread_offsets",
+            "Offsets that intake has still to read, as of the last fetch.",
+            ["queue"],
+            registry=registry,
+        )
+        self.uncommitted = Gauge(
+            "timewheel_uncommitted_offsets",
+            "Consumer lag: offsets from the committed one to the log's end; of a level all that waits.",
+            ["queue"],
+            registry=registry,
         )
         self.pending = Gauge(
             "timewheel_pending_messages",
-            "Messages that wait on the wheel; the topics with the most, the rest as other.",
+            "Messages that wait on the wheel; the 50 topics with the most, the rest as other.",
             ["topic"],
             registry=registry,
         )
@@ -115,23 +152,145 @@ class Metrics:
             "Messages written to the end of the wheel topic: due beyond the roll window, or replaced.",
             registry=registry,
         )
-        self.store_bytes = Gauge("timewheel_store_bytes", "Disk that the timer store takes.", registry=registry)
-        self.store_quota_bytes = Gauge(
-            "timewheel_store_quota_bytes", "Disk that it may take (disk_quota_bytes); 0: no limit.", registry=registry
-        )
         self.cancels = Counter(
             "timewheel_cancels", "Cancels and replacements by outcome.", ["outcome"], registry=registry
         )
-        self.clock_steps = Counter(
-            "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
+
+        # Disk
+        self.store_bytes = Gauge("timewheel_store_bytes", "Disk that the timer store takes.", registry=registry)
+        self.store_quota_bytes = Gauge(
+            "timewheel_store_quota_bytes",
+            "Disk that the store of one wheel partition may take (disk_quota_bytes); 0: no limit.",
+            registry=registry,
+        )
+        self.store_quota_ratio = Gauge(
+            "timewheel_store_quota_used_ratio",
+            "The share of it that the largest store takes; 0: no limit.",
+            registry=registry,
+        )
+        self.data_dir_free = Gauge(
+            "timewheel_data_dir_free_bytes", "Room on the file system of data_dir.", registry=registry
+        )
+        self.data_dir_size = Gauge(
+            "timewheel_data_dir_size_bytes", "Size of the file system of data_dir.", registry=registry
+        )
+
+        # Kafka
+        self.transactions = Counter(
+            "timewheel_transactions", "Transactions by outcome.", ["outcome"], registry=registry
+        )
+        self.transaction_seconds = Histogram(
+            "timewheel_transaction_duration_seconds",
+            "From the first record of a transaction to Kafka's answer to its commit.",
+            registry=registry,
+            buckets=TRANSACTION_BUCKETS_S,
+        )
+        self.last_transaction = Gauge(
+            "timewheel_last_transaction_timestamp_seconds",
+            "When the last transaction was committed; 0: none yet. Without anything to do there is none.",
+            registry=registry,
+        )
+        self.broker_silent = Gauge(
+            "timewheel_broker_silent_seconds", "How long Kafka has not answered; 0: it does.", registry=registry
+        )
+        self.rebalances = Counter(
+            "timewheel_rebalances",
+            "Partitions given, taken back, or lost to others unasked.",
+            ["event"],
+            registry=registry,
         )
         self.client_restarts = Counter(
             "timewheel_client_restarts", "Kafka clients thrown away and made anew.", registry=registry
         )
-        Gauge("timewheel_build_info", "The running version.", ["version"], registry=registry).labels(version).set(1)
-        for outcome in ("committed", "aborted"):
-            self.transactions.labels(outcome)
-        for outcome in ("cancelled", "too_late", "unknown"):
-            self.cancels.labels(outcome)
-        for direction in ("back", "forward"):
-            self.clock_steps.labels(direction)
+
+        # Partitions
+        self.assigned_partitions = Gauge(
+            "timewheel_assigned_partitions", "Partitions this sidecar works on.", registry=registry
+        )
+        self.stopped_partitions = Gauge(
+            "timewheel_stopped_partitions", "Partitions that wait for an operator.", registry=registry
+        )
+        self.failing_partitions = Gauge(
+            "timewheel_failing_partitions", "Partitions whose store failed and is tried again.", registry=registry
+        )
+        self.recovering_partitions = Gauge(
+            "timewheel_recovering_partitions", "Partitions that read again what is committed.", registry=registry
+        )
+        self.paused_partitions = Gauge(
+            "timewheel_paused_partitions",
+            "Partitions that take nothing in, for want of disk; what they hold is delivered.",
+            registry=registry,
+        )
+
+        # The process
+        self.ready = Gauge("timewheel_ready", "1 while /readyz says so.", registry=registry)
+        self.since_turn = Gauge(
+            "timewheel_loop_since_turn_seconds",
+            "How long ago the loop last turned; 30 s and more: it is stuck, and /healthz says so.",
+            registry=registry,
+        )
+        self.enqueue_stopped = Gauge(
+            "timewheel_enqueue_stopped", "1 while the switch stop_enqueue holds up intake.", registry=registry
+        )
+        self.dequeue_stopped = Gauge(
+            "timewheel_dequeue_stopped", "1 while the switch stop_dequeue holds up delivery.", registry=registry
+        )
+        self.clock_steps = Counter(
+            "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
+        )
+        self.spans_dropped = Counter(
+            "timewheel_spans_dropped", "Deliveries that were to be traced and were too many (otel).", registry=registry
+        )
+        self.build_info = Gauge(
+            "timewheel_build_info", "The running version.", ["version", "python", "librdkafka"], registry=registry
+        )
+        self.build_info.labels(version, platform.python_version(), confluent_kafka.libversion()[0]).set(1)
+        self._config = Info("timewheel_config", "Settings that tell sidecars apart.", registry=registry)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        for counter, labels in (
+            (self.transactions, ("committed", "aborted")),
+            (self.cancels, ("cancelled", "too_late", "unknown")),
+            (self.clock_steps, ("back", "forward")),
+            (self.rebalances, ("assigned", "revoked", "lost")),
+            (self.rejected, tuple(ErrorCode)),
+        ):
+            for label in labels:
+                counter.labels(label)
+
+    def tell_config(self, config: Mapping[str, object]) -> None:
+        """Settings as labels of ``timewheel_config_info``; no secrets."""
+        self._config.info({name: str(value) for name, value in config.items()})
+
+    def observe_health(self, health: Health) -> None:
+        """From now on tell of this health, as it is when asked."""
+        told: dict[Gauge, Callable[[], float]] = {
+            self.ready: lambda: not health.unready_reasons(),
+            self.since_turn: lambda: health.since_turn_ms / 1000,
+            self.broker_silent: lambda: health.broker_silent_ms / 1000,
+            self.failing_partitions: lambda: len(health.failing),
+            self.recovering_partitions: lambda: len(health.recovering),
+            self.paused_partitions: lambda: len(health.troubled),
+        }
+        for gauge, function in told.items():
+            gauge.set_function(function)
+
+    def observe_disk(self, directory: Path) -> None:
+        """From now on tell of the file system that holds this directory, as it is when asked."""
+        self.data_dir_free.set_function(lambda: _disk_usage(directory)[2])
+        self.data_dir_size.set_function(lambda: _disk_usage(directory)[0])
+
+    def count_dead_letters(self, group: str, count: int) -> None:
+        self.dead_letters.labels(self._group_label(group)).inc(count)
+
+    def _behind_s(self) -> float:
+        oldest_ms = self.oldest_due_ms
+        return 0.0 if oldest_ms is None else max(0, self._clock.now_ms() - oldest_ms) / 1000
+
+
+def _disk_usage(directory: Path) -> tuple[float, float, float]:
+    """Bytes in all, used and free; not numbers where the directory cannot be read, which others tell of."""
+    try:
+        return shutil.disk_usage(directory)
+    except OSError:
+        return math.nan, math.nan, math.nan

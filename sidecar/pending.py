@@ -11,6 +11,25 @@ LIMIT_MAX = 10_000
 LIMIT_DEFAULT = 100
 
 
+class Cursor(NamedTuple):
+    """A message's place in the order of all: by time, then by partition, then by offset."""
+
+    act_ms: int
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """What `str` writes."""
+        return cls(*map(int, text.split("-")))
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+CURSOR_PATTERN = r"^[0-9]{1,18}-[0-9]{1,10}-[0-9]{1,18}$"
+
+
 class PendingQuery(NamedTuple):
     """Which messages; times are when they are acted on, in ms, ``until_ms`` excluded."""
 
@@ -19,6 +38,8 @@ class PendingQuery(NamedTuple):
     from_ms: int = 0
     until_ms: int = 2**62
     limit: int = LIMIT_DEFAULT
+    after: Cursor | None = None
+    """Only what comes after this."""
 
     def means(self, message: "PendingMessage") -> bool:
         """Whether a message has the id and the topic that are asked for."""
@@ -26,20 +47,34 @@ class PendingQuery(NamedTuple):
 
 
 class PendingMessage(NamedTuple):
-    """A message that waits; ``partition`` and ``offset`` are those of its scheduled record."""
+    """A message that waits; ``partition`` and ``offset`` are those of its scheduled record.
+
+    It is acted on at ``act_ms``: delivered, or, where that is earlier than ``deliver_ms``, rolled.
+    """
 
     id: str
     topic: str
     deliver_ms: int
     partition: int
     offset: int
+    act_ms: int
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.act_ms, self.partition, self.offset)
 
 
 class PendingAnswer(NamedTuple):
     """How many there are, and the first of them by time."""
 
     total: int
+    """Where there is a cursor, from it on."""
     messages: list[PendingMessage]
+
+    @property
+    def next(self) -> Cursor | None:
+        """Where the next page begins; None: there is none."""
+        return self.messages[-1].cursor if self.messages and self.total > len(self.messages) else None
 
 
 Question = Callable[[], Generator[None, None, Any]]

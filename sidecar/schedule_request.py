@@ -7,8 +7,9 @@
 
 import base64
 import binascii
+import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -56,78 +57,134 @@ def _bytes(value: object) -> object:
         raise ValueError("is no base64 text; its alphabet is A-Z, a-z, 0-9, + and /, padded with =") from None
 
 
+def _json(value: object) -> object:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise ValueError("has a number that JSON does not know, such as NaN") from None
+
+
 def _headers(value: object) -> object:
     pairs = list(value.items()) if isinstance(value, dict) else value
     if isinstance(pairs, list) and all(map(_is_header, pairs)):
-        return [tuple(pair) for pair in pairs]
-    raise ValueError('is neither a map of names to texts nor a list of pairs such as ["TAGS", "a"]; null is a value')
+        return [(name, _bytes(text["base64"]) if isinstance(text, dict) else text) for name, text in pairs]
+    raise ValueError(
+        'is neither a map of names to texts nor a list of pairs such as ["TAGS", "a"]; null is a value, and '
+        'bytes are {"base64": "…"}'
+    )
 
 
 def _is_header(pair: object) -> bool:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         return False
     name, text = pair
-    return isinstance(name, str) and name != "" and isinstance(text, str | None)
+    is_bytes = isinstance(text, dict) and set(text) == {"base64"}
+    return isinstance(name, str) and name != "" and (is_bytes or isinstance(text, str | None))
 
 
+_BASE64 = {"type": "string", "contentEncoding": "base64"}
+_HEADER_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": ["string", "null"]},
+        {"type": "object", "properties": {"base64": _BASE64}, "required": ["base64"], "additionalProperties": False},
+    ]
+}
 _HEADERS_SCHEMA: dict[str, Any] = {
     "anyOf": [
-        {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-        {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}},
+        {"type": "object", "additionalProperties": _HEADER_SCHEMA},
+        {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "prefixItems": [{"type": "string"}, _HEADER_SCHEMA],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        },
     ],
-    "description": "Headers by name, or as pairs in order where names repeat.",
+    "description": "Headers by name, or as pairs in order where names repeat; values are text, null or base64.",
 }
 
+Base64 = Annotated[bytes | None, BeforeValidator(_bytes), WithJsonSchema(_BASE64)]
+DeliverAt = Annotated[
+    datetime | None, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+DelayMs = Annotated[
+    int | None, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["90s", "1h30m"]})
+]
 
-class ScheduleRequest(BaseModel):
-    """One message, and when it is to be delivered."""
+
+class MessageBody(BaseModel):
+    """A record: what all requests that bring one have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    topic: str = Field(min_length=1, description="The topic to deliver to.")
     value: str | None = Field(None, description="The value as text; null is a tombstone.")
-    value_base64: Annotated[
-        bytes | None, BeforeValidator(_bytes), WithJsonSchema({"type": "string", "contentEncoding": "base64"})
-    ] = Field(None, description="The value as bytes, in base64, in place of `value`.")
+    value_json: Annotated[Any, BeforeValidator(_json), WithJsonSchema({})] = Field(
+        None, description="Any JSON in place of `value`; its text, without blanks, is the value."
+    )
+    value_base64: Base64 = Field(None, description="The value as bytes, in base64, in place of `value`.")
     key: str | None = Field(None, description="The key; it decides the partition, and is delivered with the message.")
+    key_base64: Base64 = Field(None, description="The key as bytes, in base64, in place of `key`.")
     headers: Annotated[
-        list[tuple[str, str | None]], BeforeValidator(_headers, json_schema_input_type=Any), Strict(False)
+        list[tuple[str, str | bytes | None]], BeforeValidator(_headers, json_schema_input_type=Any), Strict(False)
     ] = Field([], json_schema_extra=_HEADERS_SCHEMA)
-    deliver_at: Annotated[
-        datetime | None, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})
-    ] = Field(None, description="Deliver at this time, ISO 8601 with a zone.")
-    delay_ms: Annotated[
-        int | None, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["90s", "1h30m"]})
-    ] = Field(None, alias="delay", description="Deliver after this long.")
-    level: int | None = Field(None, ge=1, description="Deliver after the delay of this level. Not to be cancelled.")
 
     @model_validator(mode="after")
-    def _check_together(self) -> "ScheduleRequest":
-        is_given = "value" in self.model_fields_set or "value_base64" in self.model_fields_set
-        if not is_given or (self.value is not None and self.value_base64 is not None):
-            raise ValueError("give the message with one of value and value_base64")
-        if sum(when is not None for when in (self.deliver_at, self.delay_ms, self.level)) != 1:
-            raise ValueError("say when with one of deliver_at, delay and level")
+    def _check_value(self) -> Self:
+        given = self.model_fields_set & {"value", "value_json", "value_base64"}
+        if not given or sum(part is not None for part in (self.value, self.value_json, self.value_base64)) > 1:
+            raise ValueError("give the message with one of value, value_json and value_base64")
+        if self.key is not None and self.key_base64 is not None:
+            raise ValueError("give the key with one of key and key_base64")
         return self
 
     @property
     def payload(self) -> bytes | None:
         """The value to produce."""
-        if self.value_base64 is not None:
-            return self.value_base64
-        return None if self.value is None else self.value.encode()
+        if self.value is not None:
+            return self.value.encode()
+        payload: bytes | None = self.value_json if self.value_base64 is None else self.value_base64
+        return payload
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key to produce."""
+        return self.key_base64 if self.key is None else self.key.encode()
+
+
+class ScheduleRequest(MessageBody):
+    """One message, and when it is to be delivered."""
+
+    topic: str = Field(min_length=1, description="The topic to deliver to.")
+    deliver_at: DeliverAt = Field(None, description="Deliver at this time, ISO 8601 with a zone.")
+    delay_ms: DelayMs = Field(None, alias="delay", description="Deliver after this long.")
+    level: int | None = Field(None, ge=1, description="Deliver after the delay of this level. Not to be cancelled.")
+
+    @model_validator(mode="after")
+    def _check_when(self) -> Self:
+        if sum(when is not None for when in (self.deliver_at, self.delay_ms, self.level)) != 1:
+            raise ValueError("say when with one of deliver_at, delay and level")
+        return self
 
 
 def faults(error: ValidationError) -> list[str]:
     """What is wrong with a request, a sentence for each field, with the remedy."""
-    return [": ".join(filter(None, (_field(fault["loc"]), _remedy(dict(fault))))) for fault in error.errors()]
+    return [": ".join(filter(None, told)) for told in field_faults(error, ScheduleRequest)]
+
+
+def field_faults(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
+    """Each field that cannot be used, and the remedy; in a list, with the number of the item before it."""
+    return [(_field(fault["loc"]), _remedy(dict(fault), model)) for fault in error.errors()]
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    return str(location[0]) if location else ""
+    """What is below a field is told with the field."""
+    is_in_list = bool(location) and isinstance(location[0], int)
+    return ".".join(map(str, location[: 2 if is_in_list else 1]))
 
 
-def _remedy(fault: dict[str, Any]) -> str:
+def _remedy(fault: dict[str, Any], model: type[BaseModel]) -> str:
     match fault["type"]:
         case "json_invalid":
             return f"is no JSON: {fault['ctx']['error']}"
@@ -136,14 +193,16 @@ def _remedy(fault: dict[str, Any]) -> str:
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            names = (field.alias or name for name, field in ScheduleRequest.model_fields.items())
+            names = (field.alias or name for name, field in model.model_fields.items())
             return f"there is no such field; the fields are {', '.join(names)}"
         case "string_type":
             return "has to be text, in quotes"
         case "string_too_short":
             return "is empty"
         case "int_type" | "greater_than_equal":
-            return "has to be a whole number, counted from 1"
+            return f"has to be a whole number, counted from {fault.get('ctx', {}).get('ge', 1)}"
+        case "list_type":
+            return "is no list of messages"
         case _:
             message: str = fault["msg"]
             return message.removeprefix("Value error, ")

@@ -38,6 +38,7 @@ from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.data_dir import worker_name
 from sidecar.errors import UsageError
+from sidecar.option_references import resolve
 from sidecar.plan import Plan
 
 ENV_PREFIX = "TIMEWHEEL_"
@@ -74,7 +75,7 @@ def _kafka_options(value: object) -> object:
         except json.JSONDecodeError as error:
             raise ValueError(f"{_NO_JSON_OBJECT}: {error}") from None
     if isinstance(value, Mapping):
-        return {str(name): _option_text(str(name), option) for name, option in value.items()}
+        return {str(name): resolve(str(name), _option_text(str(name), option)) for name, option in value.items()}
     raise ValueError("is no map of librdkafka options and their values")
 
 
@@ -143,7 +144,7 @@ class Settings(BaseSettings):
     kafka: KafkaOptions = Field(
         {},
         description="Any librdkafka option (TLS, SASL, tuning): a map in YAML, JSON in the environment, "
-        "key=value repeated on the command line.",
+        "key=value repeated on the command line. A value may be ${dir:PATH:FILE} or ${env:NAME}.",
     )
     group_id: str = Field(
         "timewheel", min_length=1, description="Consumer group of all replicas; progress is committed under it."
@@ -242,10 +243,20 @@ class Settings(BaseSettings):
     http_token: Token = Field(
         None, description="Bearer token of the API; required when http_address is not a loopback address."
     )
+    http_max_body_bytes: int = Field(
+        4 * 2**20, ge=1_024, le=64 * 2**20, description="The largest body of a request that the API takes."
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: console on a terminal, else json."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_records: bool = Field(
+        False, description="Log the key and the first 200 bytes of each rejected record that is logged."
+    )
+    otel: bool = Field(
+        False,
+        description="Trace deliveries with OpenTelemetry (timewheel[otel]); the OTEL_* variables say where to and how.",
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -333,6 +344,26 @@ class Settings(BaseSettings):
 
     def is_group_allowed(self, group: str) -> bool:
         return _matches(group, self.allowed_groups)
+
+    def told_in_metrics(self) -> dict[str, Any]:
+        """What tells one sidecar from another, for ``timewheel_config_info``."""
+        names = (
+            "group_id",
+            "guarantee",
+            "membership",
+            "topic_prefix",
+            "workers",
+            "levels",
+            "roll_window",
+            "precision_ms",
+        )
+        shown = self.model_dump(mode="json", include=set(names))
+        return {name: shown[name] for name in names}
+
+    def secrets(self) -> list[str]:
+        """The values of secret settings, to be kept out of logs."""
+        token = [self.http_token.get_secret_value()] if self.http_token else []
+        return token + [option for name, option in self.kafka.items() if _SECRET_OPTION.search(name)]
 
     def masked(self) -> dict[str, Any]:
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""

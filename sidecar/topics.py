@@ -1,6 +1,6 @@
 """The schedule topics: those that are missing are created, and those that exist are checked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -10,12 +10,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from connectors.durations import format_duration
 from sidecar.clients import admin_client
+from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import KafkaUnreachableError, TopicsError
 from sidecar.intake.start_finder import offsets_retention_ms
 from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
 
 _TIMEOUT_S = 10.0
+_SLICE_S = 0.5
 
 log = structlog.get_logger("timewheel")
 
@@ -29,14 +31,15 @@ class Finding(NamedTuple):
     fatal: bool
 
 
-def prepare_topics(settings: Settings) -> None:
+def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda: False) -> None:
     """Create what is missing, check what there is, and tell what is wrong before anything depends on it.
 
     Raises:
         UsageError, KafkaUnreachableError, TopicsError: there is no going on.
+        StoppedWaitingError: a stop was asked for while Kafka did not answer.
     """
     admin = admin_client(settings)
-    reach_kafka(admin, settings.bootstrap_servers)
+    reach_kafka(admin, settings.bootstrap_servers, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
     findings = check_topics(admin, settings) + removed_levels_in_use(admin, settings)
@@ -53,15 +56,35 @@ def prepare_topics(settings: Settings) -> None:
         raise TopicsError("\n".join(f"{finding.topic} {finding.problem}; {finding.remedy}" for finding in fatal))
 
 
-def reach_kafka(admin: AdminClient, bootstrap_servers: str, timeout_s: float = _TIMEOUT_S) -> None:
-    """Raises KafkaUnreachableError when no broker answers in time."""
-    try:
-        admin.list_topics(timeout=timeout_s)
-    except KafkaException as error:
-        raise KafkaUnreachableError(
-            f"no answer from Kafka at {bootstrap_servers} within {timeout_s:.0f} s ({error.args[0].str()}); "
-            "check bootstrap_servers, and the security settings under kafka"
-        ) from error
+def reach_kafka(
+    admin: AdminClient,
+    bootstrap_servers: str,
+    timeout_s: float = _TIMEOUT_S,
+    *,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Return once a broker answers.
+
+    Raises:
+        KafkaUnreachableError: none does in time.
+        StoppedWaitingError: a stop was asked for meanwhile.
+    """
+    failure: KafkaException | None = None
+    for _ in range(max(1, round(timeout_s / _SLICE_S))):
+        # A signal is handled between two calls, not within one.
+        if is_stopping():
+            raise StoppedWaitingError(f"stopped while kafka at {bootstrap_servers} did not answer")
+        try:
+            admin.list_topics(timeout=min(timeout_s, _SLICE_S))
+        except KafkaException as error:
+            failure = error
+        else:
+            return
+    assert failure is not None
+    raise KafkaUnreachableError(
+        f"no answer from Kafka at {bootstrap_servers} within {timeout_s:.0f} s ({failure.args[0].str()}); "
+        "check bootstrap_servers, and the security settings under kafka"
+    ) from failure
 
 
 def create_topics(admin: AdminClient, settings: Settings) -> list[str]:

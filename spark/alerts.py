@@ -130,9 +130,7 @@ class Watch:
         suspects = _suspects(known, from_ms, to_ms).persist()
         if suspects.isEmpty():
             return iter(())
-        # Few, as a rule; kept as they are, so that the plan of the verdicts begins with them and not with the tables.
-        related = _related(known, suspects).localCheckpoint()
-        judged = reconcile(related, self._names, Rules(as_of_ms, self._grace_ms))
+        judged = reconcile(_related(known, suspects), self._names, Rules(as_of_ms, self._grace_ms))
         overdue = judged.where((F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms))
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
@@ -161,21 +159,34 @@ def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
     What an arrival says of its due time is believed here only where it is the right one.
     """
     kind = F.col("kind")
-    asked = known.where(kind.isin(*_ASKING) & _is_within(_due(), from_ms, to_ms)).select(*IDENTITY, "due_ms")
-    came = known.where(kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - _SKEW_MS))
-    return asked.join(came, [*IDENTITY, "due_ms"], "left_anti").select("id").distinct()
+    asks = kind.isin(*_ASKING) & _is_within(_due(), from_ms, to_ms)
+    comes = kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - _SKEW_MS)
+    sums = (
+        known.where(asks | comes)
+        .groupBy(*IDENTITY, "due_ms")
+        .agg(F.count_if(asks).alias("asks"), F.count_if(comes).alias("arrivals"))
+    )
+    return sums.where("asks > 0 and arrivals = 0").select("id").distinct()
 
 
 def _related(facts: DataFrame, ids: DataFrame) -> DataFrame:
-    """Every fact of some ids, of what they replace and of what replaces them."""
-    replaced = (
-        facts.where(F.col("kind") == "replace").join(ids, "id", "left_semi").select(F.col("replaces").alias("id"))
-    )
-    all_ids = ids.unionByName(replaced).distinct()
-    replacing = all_ids.select(F.col("id").alias("replaces"))
-    own = facts.join(all_ids, "id", "left_semi")
-    others = facts.where(F.col("kind") == "replace").join(all_ids, "id", "left_anti")
-    return own.unionByName(others.join(replacing, "replaces", "left_semi").select(facts.columns))
+    """Every fact of some ids, of what they replace and of what replaces them; kept, for it is a few rows of many.
+
+    So the plan of what is made of it begins with these rows, and not with the tables.
+    """
+    found = _speaking_of(facts, ids).localCheckpoint()
+    replaced = found.where("kind = 'replace'").select(F.col("replaces").alias("id")).join(ids, "id", "left_anti")
+    if replaced.isEmpty():
+        return found
+    return _speaking_of(facts, ids.unionByName(replaced)).localCheckpoint()
+
+
+def _speaking_of(facts: DataFrame, ids: DataFrame) -> DataFrame:
+    """Facts with one of these ids, or that replace one."""
+    spoken_of = F.explode(F.array_compact(F.array("id", "replaces"))).alias("spoken_of")
+    keys = ids.select(F.col("id").alias("spoken_of")).distinct()
+    found = facts.select(*facts.columns, spoken_of).join(keys, "spoken_of", "left_semi")
+    return found.dropDuplicates(["topic", "partition", "offset"]).select(facts.columns)
 
 
 def _since(facts: DataFrame, since_ms: int) -> DataFrame:

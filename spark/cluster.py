@@ -41,7 +41,7 @@ class Cluster:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        config: dict[str, Any] = {"logger": _log, **for_producer(for_librdkafka(options))}
+        config: dict[str, Any] = {**for_producer(for_librdkafka(options)), "logger": _log}
         self._admin = AdminClient(config)
 
     def topics(self) -> dict[str, list[int]]:

@@ -5,20 +5,21 @@ the image, else the embedded one. Tests that kill the broker start an embedded o
 """
 
 import os
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Browser
 
 from connectors.embedded import EmbeddedKafka
+from connectors.event_log import begin_anew
 from tests.support.browser import browser_path, running_browser
 from tests.support.containers import has_kafka_image, kafka_container
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
+from tests.support.tools import find_tool, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,12 @@ def kafka() -> Iterator[Kafka]:
         return
     with EmbeddedKafka() as broker:
         yield Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_of_their_own() -> None:
+    """What one test has logged does not count against the lines of the next."""
+    begin_anew()
 
 
 @pytest.fixture
@@ -61,7 +68,7 @@ def browser() -> Iterator[Browser]:
     """A real browser; skipped by name where there is none, not in CI. Of a module: it keeps asyncio to itself."""
     program = browser_path()
     if program is None:
-        _missing("chromium")
+        missing("chromium")
     with running_browser(program) as running:
         yield running
 
@@ -69,11 +76,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def tool(request: pytest.FixtureRequest) -> str:
     """The path of a program named by ``indirect`` parametrisation; skipped by name where it is missing, not in CI."""
-    name: str = request.param
-    path = shutil.which(name)
-    if path is None:
-        _missing(name)
-    return path
+    return find_tool(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -89,10 +92,3 @@ def spark() -> Iterator["SparkSession"]:
     session = spark_session("timewheel-tests", master="local[2]", conf=conf)
     yield session
     session.stop()
-
-
-def _missing(program: str) -> NoReturn:
-    message = f"{program} is not installed"
-    if os.environ.get("CI"):
-        pytest.fail(f"{message}, and CI has to have it")
-    pytest.skip(message)

@@ -7,8 +7,9 @@ from typing import Any
 
 from connectors.consuming.message import ConsumeContext, ConsumedMessage, ConsumeResult
 from connectors.durations import format_duration
+from connectors.event_log import EventLog, named
 
-_log = logging.getLogger(__name__)
+_log = EventLog(logging.getLogger(__name__))
 
 Answer = ConsumeResult | None
 
@@ -44,24 +45,33 @@ class Listener:
     def result(self, answer: object, error: BaseException | None, messages: Sequence[ConsumedMessage]) -> Answer:
         """The answer, if it is one; what else has happened is logged and means RECONSUME_LATER."""
         if error is not None:
-            _log.error("the listener %s failed on %s", self.name, _named(messages), exc_info=error)
+            _log.error(
+                "listener failed",
+                "the listener %s failed on %s",
+                self.name,
+                named(messages),
+                operator_action="see its exception; the messages come again, later each time",
+                exc_info=error,
+            )
         elif isinstance(answer, ConsumeResult):
             return answer
         else:
             _log.warning(
-                "the listener %s returned %r for %s, which is taken for RECONSUME_LATER; "
-                "return ConsumeResult.CONSUME_SUCCESS for what is done",
+                "listener gave no result",
+                "the listener %s returned %s for %s, which is taken for RECONSUME_LATER",
                 self.name,
-                answer,
-                _named(messages),
+                "nothing" if answer is None else f"a {type(answer).__name__}",
+                named(messages),
+                operator_action="have it return ConsumeResult.CONSUME_SUCCESS for what is done",
             )
         return None
 
     def log_timeout(self, messages: Sequence[ConsumedMessage], timeout_ms: int) -> None:
         _log.error(
-            "the listener %s takes longer than %s for %s", self.name, format_duration(timeout_ms), _named(messages)
+            "listener timed out",
+            "the listener %s takes longer than %s for %s",
+            self.name,
+            format_duration(timeout_ms),
+            named(messages),
+            operator_action="its messages come again; raise consume_timeout, or make the listener faster",
         )
-
-
-def _named(messages: Sequence[ConsumedMessage]) -> str:
-    return ", ".join(map(str, messages))

@@ -26,8 +26,9 @@ from connectors.consuming.process_queue import Place, ProcessQueue
 from connectors.consuming.send_back import SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
+from connectors.event_log import EventLog
 
-_log = logging.getLogger(__name__)
+_log = EventLog(logging.getLogger(__name__))
 
 READ_MAX = 500
 """Records a turn."""
@@ -172,7 +173,13 @@ class ConsumerLoop:
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         queue = self._queues.get(place)
         if queue is not None and queue.is_behind(offset):
-            _log.warning("%s-%d goes on at offset %d, which is behind: its log was cut or made anew", *place, offset)
+            _log.warning(
+                "offset behind",
+                "%s-%d goes on at offset %d, which is behind: its log was cut or made anew",
+                *place,
+                offset,
+                operator_action="nothing, if the topic was made anew; else check for an unclean leader election",
+            )
             queue.is_dropped = True
             self._service.abandon([queue])
             queue = self._queues[place] = ProcessQueue(place)
@@ -189,9 +196,18 @@ class ConsumerLoop:
         if error.code() == KafkaError._PARTITION_EOF:
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and message.topic() == self._settings.retry_topic:
-            _log.debug("%s does not exist yet; the sidecar makes it with the first retry", message.topic())
+            _log.debug(
+                "no retry topic yet",
+                "%s does not exist yet; the sidecar makes it with the first retry",
+                message.topic(),
+            )
             return
-        _log.warning("%s", error.str())
+        _log.warning(
+            "kafka reports an error",
+            "%s",
+            error.str(),
+            operator_action="check the brokers, and the consumer's rights; reading goes on by itself",
+        )
 
     def _throttle(self) -> None:
         now_ms, most = self._clock.monotonic_ms(), self._settings.max_in_flight
@@ -284,7 +300,12 @@ class ConsumerLoop:
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         if error is None:
             return
-        _log.warning("offsets were not committed: %s", error.str())
+        _log.warning(
+            "offsets not committed",
+            "offsets were not committed: %s",
+            error.str(),
+            operator_action="nothing, if seldom: they are committed later, and messages may come twice",
+        )
         for partition in partitions:
             queue = self._queues.get((partition.topic, partition.partition))
             if queue is not None:

@@ -4,7 +4,6 @@ What fails rests for a while and is handed to the listener again, and what follo
 failed ``max_reconsume_times`` times goes to the dead letters, through the send-back topic, and makes way.
 """
 
-import logging
 from collections.abc import Sequence
 from math import inf
 
@@ -16,8 +15,6 @@ from connectors.consuming.send_back import DEAD_LETTER, SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import LOCAL_RETRY_MS, ConsumerSettings, within_suspend_limits
 from connectors.consuming.workers import Batch, Workers
-
-_log = logging.getLogger(__name__)
 
 BATCHES_IN_A_ROW = 100
 """After which a partition lets others have its worker."""

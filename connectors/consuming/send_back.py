@@ -21,8 +21,9 @@ from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage, Headers
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
 from connectors.contract import Header
+from connectors.event_log import EventLog
 
-_log = logging.getLogger(__name__)
+_log = EventLog(logging.getLogger(__name__))
 
 DEAD_LETTER = -1
 """The delay level that means no further attempt."""
@@ -100,7 +101,12 @@ class SendBack:
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
             if error.fatal():
-                _log.error("the producer of send-backs is of no more use (%s); making another", error.str())
+                _log.error(
+                    "send-back producer lost",
+                    "the producer of send-backs is of no more use: %s",
+                    error.str(),
+                    operator_action="nothing, if seldom: another is made; else check the brokers",
+                )
                 self._producer = self._clients.producer(self._config)
             on_answer(error)
 

@@ -19,8 +19,9 @@ from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
 from connectors.consuming.settings import ConsumerSettings
 from connectors.consuming.workers import Batch, Workers
+from connectors.event_log import EventLog, named
 
-_log = logging.getLogger(__name__)
+_log = EventLog(logging.getLogger(__name__))
 
 
 class ConsumeService(ABC):
@@ -93,7 +94,13 @@ class ConsumeService(ABC):
                 self._running.discard(batch)
                 self._answered.append((batch, queue, result))
                 return result
-        _log.warning("the listener ended with %s after its time: %s", result, _named(batch.messages))
+        _log.warning(
+            "listener ended late",
+            "the listener ended with %s after its time: %s",
+            result,
+            named(batch.messages),
+            operator_action="its messages come again; raise consume_timeout, or make the listener faster",
+        )
         return result
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -126,7 +133,13 @@ class ConsumeService(ABC):
             if error is None:
                 queue.done([message.offset])
             else:
-                _log.error("not sent back: %s: %s; it is tried again in place", message, error.str())
+                _log.error(
+                    "not sent back",
+                    "not sent back: %s: %s",
+                    message,
+                    error.str(),
+                    operator_action="it is tried again in place; check the brokers and the consumer's rights",
+                )
             self._sent_back(batch, queue, message, is_acknowledged=error is None)
 
         self._send_back.send(message, level, on_answer)
@@ -140,7 +153,12 @@ class ConsumeService(ABC):
         if self._settings.model is not MessageModel.BROADCASTING:
             return False
         for message in messages:
-            _log.warning("broadcast consumption failed; dropped: %s", message)
+            _log.warning(
+                "broadcast dropped",
+                "broadcast consumption failed; dropped: %s",
+                message,
+                operator_action="mend the listener: a broadcast does not come again",
+            )
         queue.done(message.offset for message in messages)
         return True
 
@@ -151,7 +169,3 @@ class ConsumeService(ABC):
     def _forget(self, batch: Batch) -> None:
         self._active.pop(batch, None)
         self._running.discard(batch)
-
-
-def _named(messages: Sequence[ConsumedMessage]) -> str:
-    return ", ".join(map(str, messages))

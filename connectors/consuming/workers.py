@@ -13,8 +13,9 @@ from typing import Protocol
 
 from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, ConsumedMessage
+from connectors.event_log import EventLog
 
-_log = logging.getLogger(__name__)
+_log = EventLog(logging.getLogger(__name__))
 
 
 class Batch:
@@ -89,9 +90,15 @@ class ThreadWorkers:
         while (lane := self._lanes.get()) is not None:
             try:
                 _work(self._listener, lane)
-            except BaseException:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001
                 # SystemExit, most likely. Its batch counts as failed; the others shall not lose their worker.
-                _log.exception("the listener %s raised what only a process should", self._listener.name)
+                _log.error(
+                    "listener raised an exit",
+                    "the listener %s raised what only a process should",
+                    self._listener.name,
+                    operator_action="its messages come again; have it raise an Exception, or return RECONSUME_LATER",
+                    exc_info=error,
+                )
 
 
 class AsyncWorkers:

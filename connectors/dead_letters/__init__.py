@@ -140,6 +140,23 @@ class DeadLetters:
         topic = self._topic(group)
         return self._summarize([self.group_of(group)], on_progress)[topic]
 
+    def topic_of(self, group: str) -> str:
+        """The dead-letter topic of a group, whether it exists or not."""
+        return self._names.dead_letter(self.group_of(group))
+
+    def check(self, group: str, to: str | None = None) -> str:
+        """The group that is meant. Raises what `redrive` would of it and of the destination."""
+        self._checked(to, self._topic(group))
+        return self.group_of(group)
+
+    def spans(self) -> dict[str, int]:
+        """How many offsets each group's dead letters take up: as many as there are letters, or a little more."""
+        topics = {self._names.dead_letter(group): group for group in self.groups()}
+        spans = dict.fromkeys(topics.values(), 0)
+        for (topic, _), (begin, end) in self._cluster.ends(list(topics)).items():
+            spans[topics[topic]] += end - begin
+        return spans
+
     def browse(
         self,
         group: str,
@@ -148,16 +165,19 @@ class DeadLetters:
         limit: int = 20,
         after: tuple[int, int] | None = None,
         with_redriven: bool = False,
+        look_at: int | None = None,
     ) -> Page:
         """Dead letters, the oldest of each partition first, a partition after the other.
 
         Args:
             after: where the page begins, as the one before told.
             with_redriven: also those that have been redriven.
+            look_at: end the page, full or not, after so many letters that are not on it.
         """
         topic = self._topic(group)
         redriven = self._ledger([topic]).read()
         letters: list[DeadLetter] = []
+        passed = 0
         for place, (begin, end) in sorted(self._cluster.ends([topic]).items()):
             partition = place[1]
             if after is not None and partition <= after[0]:
@@ -165,9 +185,12 @@ class DeadLetters:
             with self._cluster.scan({place: (begin, end)}, lambda: BATCH) as batches:
                 for message in chain.from_iterable(batches):
                     letter = _letter(message, redriven)
-                    if letter.is_redriven and not with_redriven:
-                        continue
-                    if chosen is not None and not chosen.matches(letter.timestamp_ms, letter.key, letter.headers):
+                    if (letter.is_redriven and not with_redriven) or not (
+                        chosen is None or chosen.matches(letter.timestamp_ms, letter.key, letter.headers)
+                    ):
+                        passed += 1
+                        if passed == look_at:
+                            return Page(letters, (partition, letter.offset + 1))
                         continue
                     if len(letters) == limit:
                         return Page(letters, (partition, letter.offset))

@@ -264,6 +264,9 @@ class InMemoryConsumer(Client):
     ) -> tuple[int, int]:
         """First offset and end: for ``read_committed`` the last stable offset, unless it asks for what is cached."""
         self._open()
+        known = self._kafka.log(partition.topic, partition.partition) if cached else None
+        if known is not None:  # nobody is asked
+            return known.begin, known.end
         if _has_timed_out(self._before("watermarks", timeout)):
             raise failure(KafkaError._TIMED_OUT, f"Failed to get watermark offsets: {words(KafkaError._TIMED_OUT)}")
         log = self._kafka.log(partition.topic, partition.partition)
@@ -272,7 +275,7 @@ class InMemoryConsumer(Client):
             raise failure(code, f"Failed to get watermark offsets: {words(code)}")
         if _has_timed_out(self._after("watermarks", timeout)):
             raise failure(KafkaError._TIMED_OUT, f"Failed to get watermark offsets: {words(KafkaError._TIMED_OUT)}")
-        return log.begin, log.stable_end if self._is_committed_only and not cached else log.end
+        return log.begin, log.stable_end if self._is_committed_only else log.end
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """``offset`` is a time in ms here; the answer's is that of the first record not older, or the end."""

@@ -3,30 +3,26 @@
 import json
 import time
 import urllib.parse
-from collections import defaultdict
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
 from rich.table import Table
 
 from sidecar.cli.options import with_settings
+from sidecar.cli.pager import paged, plain
 from sidecar.cli.scheduling import duration_ms
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
+from sidecar.cli.watch import watch
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-Samples = defaultdict[str, defaultdict[str, float]]
-"""Values by metric, and by the value of its label; by the empty text where it has none."""
-
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: timewheel pending --topic orders --within 1h")(pending)
-    app.command(epilog="Example: timewheel status --http-address 127.0.0.1:8080")(status)
+    app.command(epilog="Example: timewheel status --watch")(status)
     app.command(epilog="Example: timewheel switch --stop-dequeue")(switch)
 
 
@@ -52,23 +48,41 @@ def pending(
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
-    table = Table("due", "topic", "id", "partition", "offset")
+    table = Table("due", "topic", "id", box=None, pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("partition", justify="right")
+    table.add_column("offset", justify="right")
     for message in answer["messages"]:
         due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
-        table.add_row(due, message["topic"], message["id"], str(message["partition"]), str(message["offset"]))
-    Console().print(table)
-    typer.echo(f"{answer['total']} pending on {_partitions(answer)}, {len(answer['messages'])} shown")
+        row = (due, message["topic"], message["id"], str(message["partition"]), str(message["offset"]))
+        table.add_row(*map(plain, row))
+    with paged() as console:
+        console.print(table)
+        console.print(
+            f"{answer['total']} pending on {_partitions(answer)}, {len(answer['messages'])} shown", highlight=False
+        )
 
 
 @with_settings(only=SETTINGS)
-def status(settings: Settings, as_json: Json = False) -> None:
+def status(
+    settings: Settings,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Go on showing it, once a second, until Ctrl-C; also while it is away.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Tell how a running sidecar is: ready or why not, how far behind, what waits, what became of cancels."""
+    if is_watched:
+        watch(settings, as_json=as_json)
+        return
     with SidecarApi(settings) as api:
         told = _status(api)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
     typer.echo("ready" if told["ready"] else "not ready: " + "; ".join(told["reasons"]))
+    typer.echo(f"state:      {told['state']}: {told['words']}")
+    if told["action"]:
+        typer.echo(f"to do:      {told['action']}")
     typer.echo(f"intake:     {'stopped (stop_enqueue)' if told['stop_enqueue'] else 'on'}")
     typer.echo(f"delivery:   {'stopped (stop_dequeue)' if told['stop_dequeue'] else 'on'}")
     typer.echo(f"behind:     {told['behind_seconds']:.3f} s")
@@ -114,40 +128,12 @@ def switch(
 
 
 def _status(api: SidecarApi) -> dict[str, Any]:
-    ready = api.get("/readyz").json(but_for=503)
-    samples = _samples(api.get("/metrics").body)
-
-    def counts(name: str) -> dict[str, int]:
-        return {label: int(value) for label, value in samples[name].items()}
-
+    told: dict[str, Any] = api.get("/api/v1/status").json()
     try:
-        pending = api.get("/api/v1/pending?limit=1").json()
+        pending = api.get("/api/v1/pending?limit=1").json()  # as of now: what the status tells is a second old
     except TimewheelError:  # no session with Kafka yet
         pending = None
-    return {
-        **ready,
-        "behind_seconds": samples["timewheel_behind_seconds"][""],
-        "partitions": {
-            "assigned": counts("timewheel_assigned_partitions")[""],
-            "stopped": counts("timewheel_stopped_partitions")[""],
-        },
-        "waiting": counts("timewheel_waiting_records"),
-        "pending": pending and {"total": pending["total"], "partitions": pending["partitions"]},
-        "cancels": counts("timewheel_cancels_total"),
-        "delivered": counts("timewheel_delivered_records_total"),
-        "rejected": counts("timewheel_rejected_records_total"),
-    }
-
-
-def _samples(text: str) -> Samples:
-    """What the metrics say; workers are added up, but for seconds: a sidecar is as far behind as the last of them."""
-    samples: Samples = defaultdict(lambda: defaultdict(float))
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            values, label = samples[sample.name], "/".join(v for k, v in sample.labels.items() if k != "worker")
-            is_time = family.type == "gauge" and family.name.endswith("_seconds")
-            values[label] = max(values[label], sample.value) if is_time else values[label] + sample.value
-    return samples
+    return {**told, "pending": pending and {"total": pending["total"], "partitions": pending["partitions"]}}
 
 
 def _partitions(answer: dict[str, Any]) -> str:

@@ -159,8 +159,6 @@ def _ask(api: SidecarApi, place: Place, topic: str) -> _Told:
     if answer.status == 503:  # a worker is starting
         return _Told(None, answer.json(but_for=503)["detail"])
     told = answer.json(but_for=404)
-    if answer.status == 404:
-        told = told["detail"]
     if "topic" not in told:
         raise TimewheelError(f"the sidecar answers {answer.status}: {told}")
     if told["topic"] != topic:
@@ -172,5 +170,5 @@ def _ask(api: SidecarApi, place: Place, topic: str) -> _Told:
         return _Told(told["outcome"])
     # Without any partition it is starting; with some, this one is another's.
     if told["reason"] == NoOutcome.NOT_ASSIGNED and told["partitions"]:
-        return _Told(None, f"{told['message']}; name the sidecar that reads it with --http-address", may_come=False)
-    return _Told(None, told["message"])
+        return _Told(None, f"{told['detail']}; name the sidecar that reads it with --http-address", may_come=False)
+    return _Told(None, told["detail"])

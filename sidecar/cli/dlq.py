@@ -27,6 +27,7 @@ from connectors.dead_letters import (
     Redriven,
 )
 from sidecar.cli.options import with_settings
+from sidecar.cli.pager import paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.garbage import tame_collector
@@ -116,10 +117,11 @@ def show(
     if as_json:
         typer.echo(json.dumps(_page(name, page, body), indent=2))
         return
-    for letter in page.letters:
-        typer.echo(_in_words(letter, body))
-    if page.next is not None:
-        typer.echo(f"more: --after {page.next[0]}-{page.next[1]}")
+    with paged() as console:
+        for letter in page.letters:
+            console.print(plain(_in_words(letter, body)), soft_wrap=True)
+        if page.next is not None:
+            console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
 
 
 @with_settings(only=_SETTINGS)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli import ask, audit, cancel, demo, dlq, kafka, progress, run, send, store, topics
+from sidecar.cli import ask, audit, cancel, demo, dlq, kafka, progress, roundtrip, run, send, store, topics
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
@@ -42,6 +42,7 @@ topics.register(app)
 send.register(app)
 cancel.register(app)
 ask.register(app)
+roundtrip.register(app)
 progress.register(app)
 dlq.register(app)
 store.register(app)

@@ -25,11 +25,15 @@ def register(app: typer.Typer) -> None:
 @with_settings()
 def run(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
-    configure_logging(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level, settings.secrets())
     for name in unknown_environment():
-        log.warning("environment variable names no setting", variable=name)
+        log.warning(
+            "environment variable names no setting",
+            variable=name,
+            operator_action="correct its name, or unset it; 'timewheel config' lists the settings",
+        )
     for directory in left_over(settings.data_dir, settings.workers):
-        log.info("not used by this number of workers, may be removed while stopped", directory=str(directory))
+        log.info("directory not used", directory=str(directory), hint="of another number of workers; may be removed")
     # Imported by the process that needs it: the other commands start in half the time, and one process alone has no use
     # for 10 MB of supervisor.
     if settings.workers == 1:

@@ -111,7 +111,7 @@ def _schedule(producer: ScheduledProducer, request: ScheduleRequest, on_receipt:
         deliver_at=request.deliver_at,
         delay_ms=request.delay_ms,
         level=request.level,
-        key=request.key,
+        key=request.key_bytes,
         headers=request.headers,
     )
 

@@ -200,6 +200,11 @@ class Ready:
         parts += [joined.stored for joined in self._joined]
         return Loaded.joined([_NONE, *parts])
 
+    def times_ms(self) -> Int64Array:
+        """When each of what is at hand and not taken is acted on, in any order."""
+        joined = np.fromiter((joined.key[0] for joined in self._joined), np.int64, len(self._joined))
+        return np.concatenate([joined, *(slot.loaded.act_ms[slot.cursor :] for slot in self._slots)])
+
     def prepare(self, max_records: int, max_bytes: int) -> None:
         """Read what comes next, so that `take` need not, for when there is nothing better to do."""
         if self._slots:

@@ -180,7 +180,7 @@ class ExactlyOnce:
                     raise ClientsLostError(f"{name}: {error}") from exception
                 if self._is_stopping():
                     raise StoppedWaitingError(f"{name}: {error}") from exception
-                log.info("kafka does not answer yet", call=name, error=str(error))
+                log.info("kafka does not answer yet", call=name, reason=str(error))
             else:
                 self._answers += 1
                 return

@@ -28,6 +28,7 @@ from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
 from sidecar.dispatch.decisions import Decisions
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Joined, Ready
+from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
@@ -36,7 +37,7 @@ from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
 from sidecar.records import BY_KEY, HEADER_ERRORS, Headers, Outgoing, Rejection, decode_record, encode_record
-from sidecar.store.errors import SlotConflict, StoreError
+from sidecar.store.errors import SlotConflict, StoreError, is_disk_full
 from sidecar.store.files import FileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import open_store
@@ -125,6 +126,9 @@ class WheelPartition:
         self._blocked_ms = 0
         self._blocked = ""
         """Why intake cannot go on (a full disk); empty while it can."""
+        self._paused_for = ""
+        """The same, until intake has gone on: what is tried again every second is told as one state."""
+        self._is_disk_full = False
         self._now_ms = now_ms
         """The highest time that has been told."""
         self._parser = parser
@@ -150,7 +154,7 @@ class WheelPartition:
         )
         self.case = opened.case
         self._store = opened.store
-        self.position = opened.complete_to_offset
+        self.position = self._replay_from = opened.complete_to_offset
         self._ready = Ready(self._store, self._watermark)
         tombstones = [Tombstone(*entry) for entry in opened.extra.get("tombstones", [])]
         self._cancels = Cancels(max(start.offset, start.end_offset), tombstones)
@@ -261,6 +265,8 @@ class WheelPartition:
             self._block(error, cancels, now_ms)
             if self.is_recovering and isinstance(error, SlotConflict):
                 raise  # nothing is sent before the end of the recovery, so that waiting makes no room
+        else:
+            self._paused_for = ""
         for offset, uniq_key in self._copies_read:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key)
@@ -375,6 +381,7 @@ class WheelPartition:
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
         self._blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
+        self._paused_for, self._is_disk_full = self._blocked, is_disk_full(error)
         self._blocked_ms = now_ms
         log.error(
             "wheel intake paused",
@@ -500,7 +507,18 @@ class WheelPartition:
     def trouble(self) -> str:
         if self.is_recovering:
             return f"reads again what is committed, at offset {self.position} of {self._replay_until}"
-        return f"intake is paused: {self._blocked}" if self._blocked else ""
+        return f"intake is paused: {self._paused_for}" if self._paused_for else ""
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether intake is paused for want of room and nothing else."""
+        return bool(self._paused_for) and self._is_disk_full
+
+    @property
+    def replayed(self) -> tuple[int, int]:
+        """Offsets read again since the start, and of how many."""
+        until = max(self._replay_from, self._replay_until)
+        return min(self.position, until) - self._replay_from, until - self._replay_from
 
     @property
     def waiting(self) -> int:
@@ -627,6 +645,10 @@ class WheelPartition:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
         return self._view.pending(query)
 
+    def count_by_time(self, window: Window, now_ms: int) -> Generator[None, None, TimeCounts]:
+        """How many messages are acted on in each stretch of time; see `time_counts`."""
+        return count_by_time(self._store, self._ready, self._late, window, now_ms)
+
     @property
     def figures(self) -> WheelFigures:
         """For metrics."""
@@ -659,7 +681,12 @@ class WheelPartition:
         try:
             self._store.close(self._committed if settled else None, self._extra())
         except (OSError, StoreError) as error:
-            log.warning("wheel not closed cleanly, it is cut back at the next start", reason=str(error))
+            log.warning(
+                "wheel not closed cleanly",
+                partition=self.partition,
+                reason=str(error),
+                operator_action="check the disk under data_dir; the next start reads more of Kafka again",
+            )
 
     def _checkpoint(self) -> None:
         # A cancel in force is nowhere but in memory and in Kafka: no checkpoint may lie behind it.
@@ -669,7 +696,12 @@ class WheelPartition:
         try:
             self._store.checkpoint(offset, marks, self._extra())
         except OSError as error:
-            log.warning("checkpoint failed, the one before stays", partition=self.partition, reason=str(error))
+            log.warning(
+                "checkpoint failed",
+                partition=self.partition,
+                reason=str(error),
+                operator_action="check the disk under data_dir; the checkpoint before stays, a start takes longer",
+            )
         else:
             self._is_checkpointed = True
 

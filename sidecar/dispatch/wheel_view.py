@@ -1,5 +1,6 @@
 """What a wheel partition tells of what waits: to whoever asks what is pending, and to metrics."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Mapping
 
@@ -9,12 +10,15 @@ from connectors.contract import Header
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
-from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery
+from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery
 from sidecar.records import Outgoing, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
 
 TOPIC_NAMES_MAX = 10_000
+
+DESCRIBED_AT_ONCE = 500
+"""Messages told in one step of a question: some 3 ms."""
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -80,18 +84,20 @@ class WheelView:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
         id_hash = int(hash_ids([query.id.encode()])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
+        from_ms, limit, loaded_ms = query.from_ms, query.limit, self._ready.loaded_until_ms
+        if query.after is not None:  # what is before it in its millisecond is passed over below
+            from_ms = max(from_ms, query.after.act_ms)
+            begin_ms, end_ms = max(from_ms, loaded_ms), max(from_ms, loaded_ms) + 1
+            same, _ = yield from self._store.query_steps(begin_ms, end_ms, 0, id_hash=id_hash, topic_hash=topic_hash)
+            limit += same
         total, found = yield from self._store.query_steps(
-            max(query.from_ms, self._ready.loaded_until_ms),
-            query.until_ms,
-            query.limit,
-            id_hash=id_hash,
-            topic_hash=topic_hash,
+            max(from_ms, loaded_ms), query.until_ms, limit, id_hash=id_hash, topic_hash=topic_hash
         )
         # What has been loaded since is at hand now.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
         total -= int(np.count_nonzero(~is_stored))
         at_hand = self._ready.pending()
-        mine = (at_hand.act_ms >= query.from_ms) & (at_hand.act_ms < query.until_ms)
+        mine = (at_hand.act_ms >= from_ms) & (at_hand.act_ms < query.until_ms)
         if id_hash is not None:
             mine &= at_hand.id_hash == id_hash
         if topic_hash is not None:
@@ -99,12 +105,34 @@ class WheelView:
         at_hand = at_hand.where(mine)
         total += len(at_hand.act_ms)
         merged = Loaded.joined([at_hand, found.where(is_stored)])
-        first = merged.where(np.argsort(merged.act_ms, kind="stable")[: query.limit])
-        described = [self._describe(decode_record(p)) for p in self._store.read(first.payload_pos, first.payload_size)]
-        messages = [message for message in described if query.means(message)]  # a hash may be another's
-        return PendingAnswer(total - len(described) + len(messages), messages)
+        ordered = merged.where(np.lexsort((merged.payload_pos, merged.act_ms)))
+        passed = self._count_passed(ordered, query.after) if query.after is not None else 0
+        first = ordered.where(np.arange(passed, min(passed + query.limit, len(ordered.act_ms))))
+        messages = []
+        payloads = self._store.read(first.payload_pos, first.payload_size)  # now: what is sent meanwhile is gone
+        for begin in range(0, len(payloads), DESCRIBED_AT_ONCE):
+            part = slice(begin, begin + DESCRIBED_AT_ONCE)
+            for payload, act_ms in zip(payloads[part], first.act_ms[part].tolist(), strict=True):
+                message = self._describe(decode_record(payload), act_ms)
+                if query.means(message):  # a hash may be another's
+                    messages.append(message)
+            yield
+        return PendingAnswer(total - passed - len(payloads) + len(messages), messages)
 
-    def _describe(self, record: Outgoing) -> PendingMessage:
+    def _count_passed(self, ordered: Loaded, after: Cursor) -> int:
+        """How many of them, by time and then arrival, do not come after a cursor. Within a millisecond those that have
+        arrived later have the higher offsets, so that few are looked at."""
+        same = int(np.searchsorted(ordered.act_ms, after.act_ms, side="right"))
+        if self._partition != after.partition:
+            return same if self._partition < after.partition else 0
+        return bisect_right(range(same), after.offset, key=lambda number: self._offset(ordered, number))
+
+    def _offset(self, loaded: Loaded, number: int) -> int:
+        one = slice(number, number + 1)
+        (payload,) = self._store.read(loaded.payload_pos[one], loaded.payload_size[one])
+        return int(decode_record(payload)[6])
+
+    def _describe(self, record: Outgoing, act_ms: int) -> PendingMessage:
         headers = dict(record[4])
         deliver_ms = headers.get(_TIMER_DELIVER_MS) if record[0] == self._topic else None
         return PendingMessage(
@@ -113,6 +141,7 @@ class WheelView:
             deliver_ms=int(deliver_ms) if deliver_ms else record[5],
             partition=self._partition,
             offset=record[6],
+            act_ms=act_ms,
         )
 
     def real_topic(self, record: Outgoing) -> str:

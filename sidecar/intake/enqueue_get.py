@@ -130,6 +130,14 @@ class EnqueueGet:
             raise failure
         return self._hand_over(messages) if messages else 0
 
+    def known_end(self, place: Place) -> int | None:
+        """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+        except KafkaException:
+            return None
+        return end if end >= 0 else None
+
     # --- records ------------------------------------------------------------------------------------------------------
 
     def _hand_over(self, messages: list[Message]) -> int:
@@ -195,7 +203,12 @@ class EnqueueGet:
             raise ClientsLostError(f"consumer: {error}")
         else:
             self._health.broker_is_silent(error.str())
-            log.warning("kafka reports an error", topic=message.topic(), error=str(error))
+            log.warning(
+                "kafka reports an error",
+                topic=message.topic(),
+                reason=str(error),
+                operator_action="check the brokers and the sidecar's rights; reading goes on by itself",
+            )
 
     def _reread(self, place: Place, offset: int) -> None:
         """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
@@ -212,6 +225,11 @@ class EnqueueGet:
                 self._reread(place, self.sources[place].position)
             self._consumer.resume([TopicPartition(*place)])
             self._paused.discard(place)
+
+    @property
+    def without_disk(self) -> set[str]:
+        """The partitions, by name, that are closed for want of room on the disk and nothing else."""
+        return set(map(_name, self._reopening.without_disk))
 
     # --- assignment ---------------------------------------------------------------------------------------------------
     # librdkafka calls these from within consume() and poll(). An exception would be lost there: it is kept, and raised
@@ -242,6 +260,7 @@ class EnqueueGet:
         self._assigned_in_call |= set(places)
         self._tell_assignment()
         self._health.assigned = True
+        self._metrics.rebalances.labels("assigned").inc()
         log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
 
     def _open(self, place: Place, start: Start) -> Source | None:
@@ -263,7 +282,7 @@ class EnqueueGet:
         wait_ms = self._reopening.failed(place, error)
         self._tell_assignment()
         log.error(
-            "partition failed, trying again",
+            "partition failed",
             partition=_name(place),
             reason=str(error),
             wait_ms=wait_ms,
@@ -286,7 +305,7 @@ class EnqueueGet:
                 self._reread(place, source.position)
                 self._consumer.resume([TopicPartition(*place)])
                 self._tell_assignment()
-                log.info("partition is open again", partition=_name(place))
+                log.info("partition open again", partition=_name(place))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_closed:
@@ -299,6 +318,7 @@ class EnqueueGet:
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
+        self._metrics.rebalances.labels("revoked").inc()
         log.info("partitions revoked", partitions=_names(places), epoch=self.epoch)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -307,7 +327,13 @@ class EnqueueGet:
         places = [(partition.topic, partition.partition) for partition in partitions]
         self._drop(places)
         self._failure = ClientsLostError("the group has given this sidecar's partitions away (session timeout)")
-        log.warning("partitions lost", partitions=_names(places), epoch=self.epoch)
+        self._metrics.rebalances.labels("lost").inc()
+        log.warning(
+            "partitions lost",
+            partitions=_names(places),
+            epoch=self.epoch,
+            operator_action="check that the process gets its CPU and reaches the brokers; it joins the group again",
+        )
 
     def _drop(self, places: Sequence[Place]) -> None:
         self.epoch += 1

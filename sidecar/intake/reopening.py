@@ -7,6 +7,7 @@ disk that is broken or full must not stop the partitions and levels that do not 
 from typing import NamedTuple
 
 from sidecar.clock import Clock
+from sidecar.store.errors import is_disk_full
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -70,3 +71,8 @@ class Reopening:
     def closed(self) -> dict[Place, str]:
         """Those that wait to be opened, and why."""
         return {place: str(failure.error) for place, failure in self._failures.items() if failure.is_closed}
+
+    @property
+    def without_disk(self) -> list[Place]:
+        """Those of them that lack nothing but room on the disk."""
+        return [place for place, failure in self._failures.items() if failure.is_closed and is_disk_full(failure.error)]

@@ -66,7 +66,7 @@ class KafkaStartFinder:
                 answers = self._consumer.committed(asked, timeout=_TIMEOUT_S)
             except KafkaException as error:
                 failure = error
-                log.info("committed progress is not to be had yet", error=str(error))
+                log.info("committed progress not known yet", reason=str(error))
                 continue
             return {
                 (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
@@ -88,7 +88,7 @@ class KafkaStartFinder:
                     found[asked.topic, asked.partition] = (info.offset, info.timestamp if info.timestamp >= 0 else None)
             except KafkaException as error:
                 failure = error
-                log.info("the logs' offsets are not to be had yet", error=str(error))
+                log.info("log offsets not known yet", reason=str(error))
                 continue
             return found
         raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")
@@ -102,5 +102,9 @@ def offsets_retention_ms(admin: AdminClient) -> int:
         config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
         return int(config["offsets.retention.minutes"].value) * 60_000
     except (KafkaException, KeyError, StopIteration) as error:
-        log.warning("the brokers do not tell offsets.retention.minutes, taking 7 days", error=str(error))
+        log.warning(
+            "offsets retention unknown",
+            reason=str(error),
+            operator_action="allow the sidecar to DESCRIBE_CONFIGS of the cluster; 7 days are taken for it",
+        )
         return DEFAULT_OFFSETS_RETENTION_MS

@@ -7,7 +7,15 @@ apart (`ENOSPC`: intake pauses).
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether nothing is wrong but that there is no more room: on the disk, in a quota, or below a limit."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 class StoreError(Exception):

@@ -6,22 +6,50 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
 
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
 from sidecar.metrics import Metrics
-from sidecar.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingQuery
+from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
+from sidecar.web.live import OneProcess, part_router
+from sidecar.web.problems import Kind, add_problems, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
 ANSWER_TIMEOUT_S = 5.0
+
+_TIME_MAX_MS = 10**15
+"""Beyond any time that a message can wait for."""
+
+
+class PendingEntry(BaseModel):
+    """A message that waits."""
+
+    id: str
+    topic: str
+    deliver_ms: int = Field(description="When it is due, ms since the epoch.")
+    partition: int = Field(description="Of its scheduled record, as the offset.")
+    offset: int
+    receipt: str = Field(description="To cancel and reschedule it with.")
+    act_ms: int = Field(description="When it leaves the wheel: at deliver_ms, or earlier, to come back (a roll).")
+
+
+class PendingPage(BaseModel):
+    """The first messages of those that are asked for."""
+
+    total: int = Field(description="How many there are, from this page on.")
+    messages: list[PendingEntry]
+    partitions: list[int] = Field(description="The wheel partitions that this sidecar knows about.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last.")
 
 
 def make_app(
@@ -32,14 +60,17 @@ def make_app(
     outcomes: CancelOutcomes,
     ask: Ask | None = None,
     token: str | None = None,
+    live: OneProcess | None = None,
 ) -> FastAPI:
     """The ASGI application; what concerns the store is asked of the loop, which is never waited for longer than 5 s.
 
     Args:
         ask: how to ask what is pending.
         token: bearer token that the API wants; health and metrics never do.
+        live: what is shown of this process; without it nothing is.
     """
     app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    add_problems(app)
 
     def authorised(request: Request) -> None:
         if token is None:
@@ -50,35 +81,68 @@ def make_app(
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
     async def healthz() -> Response:
+        verdict = health.verdict()
         if health.is_alive():
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("the loop does not turn\n", status_code=503)
+            return PlainTextResponse(f"ok\n{verdict.state}: {verdict.words}\n")
+        return PlainTextResponse(f"{verdict.state}: {verdict.words}\n", status_code=503)
 
     @app.get("/readyz", summary="Partitions are assigned and recovered")
     async def readyz() -> Response:
         reasons = health.unready_reasons()
-        answer = {"ready": not reasons, "reasons": reasons, "warnings": health.warnings(), **asdict(switches)}
+        state, words, action, progress = health.verdict()
+        answer = {
+            "ready": not reasons,
+            "state": state,
+            "words": words,
+            "action": action,
+            "progress": progress,
+            "reasons": reasons,
+            "warnings": health.warnings(),
+            **asdict(switches),
+        }
         return JSONResponse(answer, status_code=503 if reasons else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
     async def prometheus() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/api/v1/pending", dependencies=[Depends(authorised)], summary="Messages that wait on the wheel")
+    @app.get(
+        "/api/v1/pending",
+        dependencies=[Depends(authorised)],
+        summary="Messages that wait on the wheel, the soonest first",
+        response_model=PendingPage,
+        responses=described(Kind.INVALID, Kind.UNAVAILABLE),
+    )
     async def pending(
-        id: Annotated[str | None, Query(description="Only the message with this UNIQ_KEY.")] = None,  # noqa: A002
-        topic: Annotated[str | None, Query(description="Only messages for this topic.")] = None,
-        from_ms: Annotated[int, Query(alias="from", ge=0, description="Due at this time or later, epoch ms.")] = 0,
-        until_ms: Annotated[int, Query(alias="to", ge=0, description="Due before this time, epoch ms.")] = 2**62,
+        id: Annotated[  # noqa: A002
+            str | None, Query(max_length=4_096, description="Only the message with this UNIQ_KEY.")
+        ] = None,
+        topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
+        from_ms: Annotated[
+            int, Query(alias="from", ge=0, le=_TIME_MAX_MS, description="Due at this time or later, epoch ms.")
+        ] = 0,
+        until_ms: Annotated[
+            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due before this time, epoch ms.")
+        ] = _TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
-    ) -> dict[str, Any]:
+        after: Annotated[
+            str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before.", max_length=60)
+        ] = None,
+    ) -> Response:
         if ask is None:
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
         try:
-            return await asyncio.wait_for(ask(PendingQuery(id, topic, from_ms, until_ms, limit)), ANSWER_TIMEOUT_S)
+            cursor = None if after is None else Cursor.parse(after)
+            query = PendingQuery(id, topic, from_ms, until_ms, limit, cursor)
+            told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
+        # The loop waits for the interpreter meanwhile, so without checks of what we have made ourselves.
+        return Response(msgspec.json.encode(told), media_type="application/json")
 
-    for router in (cancels_router(outcomes, health), switches_router(switches)):
+    routers = [cancels_router(outcomes, health), switches_router(switches)]
+    if live is not None:
+        routers.append(part_router(live))
+    for router in routers:
         app.include_router(router, dependencies=[Depends(authorised)])
     return app

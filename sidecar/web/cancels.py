@@ -1,12 +1,14 @@
 """``GET /api/v1/cancels/{partition}/{offset}``: what became of a cancel."""
 
+import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from sidecar.cancel_outcomes import CancelOutcomes, NoOutcome
 from sidecar.health import Health
+from sidecar.web.problems import Kind, ProblemError, described
 
 
 class OutcomeAnswer(BaseModel):
@@ -18,48 +20,44 @@ class OutcomeAnswer(BaseModel):
     outcome: Literal["cancelled", "too_late", "unknown"]
 
 
-class NoOutcomeDetail(BaseModel):
-    """Why there is no outcome to tell."""
-
-    reason: NoOutcome
-    message: str
-    topic: str
-    partitions: list[int]
-    """The wheel partitions that this sidecar reads."""
-
-
-class NoOutcomeAnswer(BaseModel):
-    """As HTTP tells it."""
-
-    detail: NoOutcomeDetail
-
-
 Number = Annotated[int, Path(ge=0, lt=2**63)]
+
+WAIT_MAX_MS = 5_000
+LOOK_EVERY_S = 0.05
 
 
 def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
-    """The outcomes that this process knows."""
+    """The outcomes that this process knows.
+
+    Where there is none, the problem says why (``reason``), of which topic, and which partitions are read here.
+    """
     router = APIRouter()
+
+    def wheel_partitions() -> list[int]:
+        return sorted(number for topic, number in health.places if topic == outcomes.topic)
+
+    def look(partition: int, offset: int) -> str | NoOutcome:
+        return outcomes.find(partition, offset) if partition in wheel_partitions() else NoOutcome.NOT_ASSIGNED
 
     @router.get(
         "/api/v1/cancels/{partition}/{offset}",
         summary="What became of the cancel at this offset of the wheel topic",
-        responses={404: {"model": NoOutcomeAnswer}},
+        responses=described(Kind.NO_OUTCOME),
     )
-    async def cancel_outcome(partition: Number, offset: Number) -> OutcomeAnswer:
-        partitions = sorted(number for topic, number in health.places if topic == outcomes.topic)
-        found: str | NoOutcome = NoOutcome.NOT_ASSIGNED
-        if partition in partitions:
-            found = outcomes.find(partition, offset)
+    async def cancel_outcome(
+        partition: Number,
+        offset: Number,
+        wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for the decision.")] = 0,
+    ) -> OutcomeAnswer:
+        looks = int(wait_ms / 1000 / LOOK_EVERY_S)
+        while (found := look(partition, offset)) is NoOutcome.UNDECIDED and looks > 0:
+            looks -= 1
+            await asyncio.sleep(LOOK_EVERY_S)
+        partitions = wheel_partitions()
         if isinstance(found, NoOutcome):
             place = f"{outcomes.topic}-{partition}"
-            detail = NoOutcomeDetail(
-                reason=found,
-                message=_in_words(found, place, offset, partitions),
-                topic=outcomes.topic,
-                partitions=partitions,
-            )
-            raise HTTPException(404, detail.model_dump(mode="json"))
+            told = _in_words(found, place, offset, partitions)
+            raise ProblemError(Kind.NO_OUTCOME, told, reason=found, topic=outcomes.topic, partitions=partitions)
         return OutcomeAnswer.model_validate(
             {"topic": outcomes.topic, "partition": partition, "offset": offset, "outcome": found}
         )

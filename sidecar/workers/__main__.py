@@ -19,11 +19,15 @@ def main() -> None:
     orders: Orders = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_supervisor, name="lifeline", daemon=True).start()
     settings = orders.resolved()
-    configure_logging(settings.log_format, settings.log_level, worker=int(sys.argv[1]))
+    configure_logging(settings.log_format, settings.log_level, settings.secrets(), worker=int(sys.argv[1]))
     try:
         Daemon(settings, socket.socket(fileno=orders.listener_fd)).run()
     except TimewheelError as error:
-        structlog.get_logger("timewheel.workers").error("worker cannot go on", reason=str(error))
+        structlog.get_logger("timewheel.workers").error(
+            "worker cannot go on",
+            reason=str(error),
+            operator_action="mend what the reason names, then start the sidecar again",
+        )
         sys.exit(error.exit_code)
 
 

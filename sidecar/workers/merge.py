@@ -15,7 +15,12 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from sidecar.pending import LIMIT_DEFAULT
+from sidecar.health import State
+from sidecar.pending import LIMIT_DEFAULT, Cursor
+from sidecar.web.problems import Kind, ProblemError
+
+_STATES = list(State)
+"""The worst first."""
 
 
 class Answer(NamedTuple):
@@ -44,17 +49,32 @@ SILENT = "does not answer: it hangs, starts, or has ended and is started anew"
 def merge_healthz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
     """Alive is a sidecar whose workers are all alive."""
     faults = [f"worker {answer.worker} {_fault(answer)}" for answer in answers if answer.status != 200]
-    return PlainTextResponse("\n".join(faults or ["ok"]) + "\n", 503 if faults else 200)
+    if faults:
+        return PlainTextResponse("\n".join(faults) + "\n", 503)
+    told = {answer.worker: answer.body.decode(errors="replace").splitlines()[1:] for answer in answers}
+    states = [f"worker {worker} {line}" for worker, lines in told.items() for line in lines]
+    return PlainTextResponse("\n".join(["ok", *states]) + "\n")
 
 
 def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
-    """Ready is a sidecar whose workers are all ready. What else they tell is taken as true where one says so."""
+    """Ready is a sidecar whose workers are all ready; its state is the worst of theirs. A switch that one tells as off
+    is told as off."""
     reasons: list[str] = []
+    warnings: list[str] = []
     others: dict[str, Any] = {}
+    states: list[dict[str, Any]] = []
     for answer in answers:
         told = answer.json() if answer.status in (200, 503) else {"reasons": [_fault(answer)]}
         reasons += [f"worker {answer.worker}: {reason}" for reason in told.pop("reasons")]
+        warnings += [f"worker {answer.worker}: {warning}" for warning in told.pop("warnings", [])]
+        state = {name: told.pop(name, None) for name in ("state", "words", "action", "progress")}
+        if state["state"] is None:
+            state |= {"state": str(State.STARTING), "words": SILENT, "action": ""}
+        states.append({**state, "words": f"worker {answer.worker}: {state['words']}"})
         others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
+    if all(state["state"] == State.HEALTHY for state in states):
+        states = [{**state, "words": state["words"].partition(": ")[2]} for state in states]
+    others |= {**min(states, key=lambda state: _STATES.index(State(state["state"]))), "warnings": warnings}
     return JSONResponse({**others, "ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
 
@@ -67,10 +87,15 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
     if len(set(partitions)) < len(partitions):
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
-    messages.sort(key=lambda message: (message["deliver_ms"], message["partition"], message["offset"]))
-    limit = int(query.get("limit", LIMIT_DEFAULT))
+    messages.sort(key=lambda message: _cursor(message))
+    messages = messages[: int(query.get("limit", LIMIT_DEFAULT))]
     total = sum(one["total"] for one in told)
-    return JSONResponse({"total": total, "messages": messages[:limit], "partitions": partitions})
+    following = str(_cursor(messages[-1])) if messages and total > len(messages) else None
+    return JSONResponse({"total": total, "messages": messages, "partitions": partitions, "next": following})
+
+
+def _cursor(message: Mapping[str, Any]) -> Cursor:
+    return Cursor(message["act_ms"], message["partition"], message["offset"])
 
 
 def merge_cancel(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
@@ -99,6 +124,11 @@ def merge_switches(switched: dict[str, Any]) -> Merge:
     return merge
 
 
+def worker_up() -> GaugeMetricFamily:
+    """To be filled."""
+    return GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
+
+
 def merge_metrics(own: CollectorRegistry) -> Merge:
     """Every worker's metrics with its number as a label, and the supervisor's own.
 
@@ -108,19 +138,22 @@ def merge_metrics(own: CollectorRegistry) -> Merge:
 
     def merge(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
         registry = CollectorRegistry()
-        registry.register(_Merged(answers))
-        return Response(generate_latest(registry) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
+        registry.register(_Merged(answers, own))
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return merge
 
 
 class _Merged(Collector):
-    def __init__(self, answers: Iterable[Answer]) -> None:
+    """Each family once, whoever has something of it; the supervisor's samples are those without a worker."""
+
+    def __init__(self, answers: Iterable[Answer], own: CollectorRegistry) -> None:
         self._answers = answers
+        self._own = own
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("timewheel_worker_up", "Whether the worker answers.", labels=["worker"])
-        families: dict[str, Metric] = {up.name: up}
+        up = worker_up()
+        families: dict[str, Metric] = {up.name: up, **{family.name: family for family in self._own.collect()}}
         for answer in self._answers:
             worker = str(answer.worker)
             up.add_metric([worker], float(answer.status == 200))
@@ -134,16 +167,17 @@ class _Merged(Collector):
 
 
 def _is_not_assigned(answer: Answer) -> bool:
-    detail = answer.json()["detail"] if answer.status == 404 else None
-    return isinstance(detail, dict) and detail["reason"] == "not_assigned"
+    return answer.status == 404 and answer.json().get("reason") == "not_assigned"
 
 
 def _of_none(others: Sequence[Answer]) -> Response:
-    details = [answer.json()["detail"] for answer in others]
-    partitions = sorted({partition for detail in details for partition in detail["partitions"]})
+    told = [answer.json() for answer in others]
+    partitions = sorted({partition for one in told for partition in one["partitions"]})
     has = f"they have the wheel partitions {', '.join(map(str, partitions))}" if partitions else "they have none yet"
     message = f"no worker of this sidecar reads that partition; {has}"
-    return JSONResponse({"detail": {**details[0], "partitions": partitions, "message": message}}, 404)
+    return ProblemError(
+        Kind.NO_OUTCOME, message, reason=told[0]["reason"], topic=told[0]["topic"], partitions=partitions
+    ).response()
 
 
 def _fault(answer: Answer) -> str:
@@ -161,4 +195,4 @@ def _refusal(answers: Sequence[Answer]) -> Response | None:
 
 
 def _refuse(detail: str) -> Response:
-    return JSONResponse({"detail": detail}, 503)
+    return ProblemError(Kind.UNAVAILABLE, detail).response()

@@ -1,21 +1,23 @@
-"""The HTTP interface of a sidecar with workers: asks them what it is asked.
+"""Hands on to the processes that deliver what they alone can tell: one of them, or several that answer as one.
 
-What each knows a part of is asked of all of them, and one answer made of theirs (`merge`); anything else is the same
-whoever does it, and the workers take turns. Tokens are the workers' business, who see the request's headers.
+What each of several knows a part of is asked of all of them, and one answer made of theirs (`merge`); anything else is
+the same whoever does it, and they take turns. What costs them time is asked at a pace (`Pace`). Tokens are checked by
+them as well, who see the request's headers.
 """
 
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import httpx
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry
+from fastapi.responses import StreamingResponse
+from prometheus_client import CollectorRegistry, generate_latest
 
 from sidecar.web.app import ANSWER_TIMEOUT_S
+from sidecar.web.problems import MEDIA_TYPE, Kind, ProblemError, add_problems
 from sidecar.workers.merge import (
     Answer,
     Merge,
@@ -26,6 +28,7 @@ from sidecar.workers.merge import (
     merge_readyz,
     merge_switches,
 )
+from sidecar.workers.pace import Pace
 
 PROBE_TIMEOUT_S = 2.0
 """For what a worker tells without asking its loop."""
@@ -36,11 +39,19 @@ STORE_TIMEOUT_S = ANSWER_TIMEOUT_S + 1
 KAFKA_TIMEOUT_S = 60.0
 """For what one of them does: it may have to wait for Kafka to acknowledge."""
 
-_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+PROBE_REST = 4.0
+"""Probes and metrics, which take no token, get a fifth of a process's time at most."""
+STORE_REST = 1.0
+
+_PROBES = ("/healthz", "/readyz", "/metrics")
+_PENDING = "/api/v1/pending"
+_METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", "upgrade"}
 )
 """Headers that are not handed on: each connection has its own."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Place(Protocol):
@@ -51,7 +62,7 @@ class Place(Protocol):
 
 
 def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switched: dict[str, Any]) -> FastAPI:
-    """The ASGI application.
+    """The ASGI application for several processes.
 
     Args:
         workers: their addresses change as they are started anew.
@@ -59,16 +70,53 @@ def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switche
         switched: takes the switches that have been changed.
     """
     relay = _Relay(workers)
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)  # a worker's document describes them all
-    app.get("/healthz")(relay.all_of_them(merge_healthz, PROBE_TIMEOUT_S))
-    app.get("/readyz")(relay.all_of_them(merge_readyz, PROBE_TIMEOUT_S))
-    app.get("/metrics")(relay.all_of_them(merge_metrics(own_metrics), PROBE_TIMEOUT_S))
-    app.get("/api/v1/pending")(relay.all_of_them(merge_pending, STORE_TIMEOUT_S))
-    app.get("/api/v1/cancels/{partition}/{offset}")(relay.all_of_them(merge_cancel, STORE_TIMEOUT_S))
-    app.get("/api/v1/switches")(relay.all_of_them(merge_switches({}), STORE_TIMEOUT_S))
-    app.put("/api/v1/switches")(relay.all_of_them(merge_switches(switched), STORE_TIMEOUT_S))
+    app = _app()
+    probe, store = PROBE_TIMEOUT_S, STORE_TIMEOUT_S
+    app.get("/healthz")(_paced(PROBE_REST, relay.all_of_them(merge_healthz, probe)))
+    app.get("/readyz")(_paced(PROBE_REST, relay.all_of_them(merge_readyz, probe)))
+    app.get("/metrics")(_paced(PROBE_REST, relay.all_of_them(merge_metrics(own_metrics), probe)))
+    app.get(_PENDING)(_paced(STORE_REST, relay.all_of_them(merge_pending, store)))
+    app.get("/api/v1/cancels/{partition}/{offset}")(relay.all_of_them(merge_cancel, store))
+    app.get("/api/v1/switches")(relay.all_of_them(merge_switches({}), store))
+    app.put("/api/v1/switches")(relay.all_of_them(merge_switches(switched), store))
     app.api_route("/{path:path}", methods=_METHODS)(relay.one_of_them)
     return app
+
+
+def make_relay_to_one(place: "Place", own_metrics: CollectorRegistry) -> FastAPI:
+    """The ASGI application for one process: what it says is said."""
+    relay = _Relay([place])
+
+    async def metrics(request: Request) -> Response:
+        answer = await relay.one_of_them(request)
+        if answer.status_code == 200:
+            answer = Response(bytes(answer.body) + generate_latest(own_metrics), 200, {**answer.headers})
+        return answer
+
+    app = _app()
+    for path in ("/healthz", "/readyz"):
+        app.get(path)(_paced(PROBE_REST, relay.one_of_them))
+    app.get("/metrics")(_paced(PROBE_REST, metrics))
+    app.get(_PENDING)(_paced(STORE_REST, relay.one_of_them))
+    app.api_route("/{path:path}", methods=_METHODS)(relay.one_of_them)
+    return app
+
+
+def _app() -> FastAPI:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)  # `front.app` describes it all
+    add_problems(app)
+    return app
+
+
+def _paced(rest: float, endpoint: Endpoint) -> Endpoint:
+    """An endpoint that asks at a pace."""
+    pace = Pace[Response](rest)
+
+    async def paced(request: Request) -> Response:
+        key = request.url.query, request.headers.get("authorization")
+        return await pace.ask(key, lambda: endpoint(request))
+
+    return paced
 
 
 class _Relay:
@@ -80,7 +128,7 @@ class _Relay:
             limits=httpx.Limits(max_keepalive_connections=0),  # no connection outlives its worker
         )
 
-    def all_of_them(self, merge: Merge, timeout_s: float) -> Callable[[Request], Awaitable[Response]]:
+    def all_of_them(self, merge: Merge, timeout_s: float) -> Endpoint:
         """An endpoint that makes one answer of all."""
 
         async def endpoint(request: Request) -> Response:
@@ -96,22 +144,47 @@ class _Relay:
         first = next(self._turns)
         for turn in range(len(self._workers)):
             worker = self._workers[(first + turn) % len(self._workers)]
+            if "text/event-stream" in request.headers.get("accept", ""):
+                return await self._stream(worker, request)
             answer = await self._ask(worker, request, body, KAFKA_TIMEOUT_S)
             if answer.status:
                 return answer.response()
-        return JSONResponse({"detail": "no worker answers; ask again"}, 503)
+        raise ProblemError(Kind.UNAVAILABLE, "no worker answers; ask again")
+
+    async def _stream(self, worker: Place, request: Request) -> Response:
+        """Events, as they come, for as long as somebody listens."""
+        if worker.address is None:
+            raise ProblemError(Kind.UNAVAILABLE, f"worker {worker.number} is starting; ask again")
+        asked = self._client.build_request("GET", _url(worker.address, request), headers=_handed_on(request.headers))
+        asked.extensions["timeout"] = httpx.Timeout(STORE_TIMEOUT_S, read=None).as_dict()
+        try:
+            answer = await self._client.send(asked, stream=True)
+        except httpx.TransportError:
+            raise ProblemError(Kind.UNAVAILABLE, f"worker {worker.number} does not answer; ask again") from None
+
+        async def events() -> AsyncIterator[bytes]:
+            try:
+                async for part in answer.aiter_raw():
+                    yield part
+            except httpx.TransportError:  # the worker has ended; who watches connects again
+                return
+            finally:
+                await answer.aclose()
+
+        return StreamingResponse(events(), answer.status_code, _handed_on(answer.headers))
 
     async def _ask(self, worker: Place, request: Request, body: bytes, timeout_s: float) -> Answer:
         """Hand a request on. Status 0: it has not reached the worker; 504: nobody knows what became of it."""
         address = worker.address
         if address is None:
             return Answer(worker.number, 0)
-        target = request.scope["raw_path"] + b"?" + request.scope["query_string"]
-        host, _, port = address.rpartition(":")
-        url = httpx.URL(scheme="http", host=host, port=int(port), raw_path=target)
         try:
             answer = await self._client.request(
-                request.method, url, headers=_handed_on(request.headers), content=body, timeout=timeout_s
+                request.method,
+                _url(address, request),
+                headers=_handed_on(request.headers),
+                content=body,
+                timeout=timeout_s,
             )
         except (httpx.ConnectError, httpx.ConnectTimeout):
             return Answer(worker.number, 0)
@@ -119,10 +192,16 @@ class _Relay:
             detail = (
                 f"no answer from worker {worker.number} ({type(error).__name__}); it may have done what it was asked"
             )
-            return Answer(
-                worker.number, 504, json.dumps({"detail": detail}).encode(), {"content-type": "application/json"}
-            )
+            problem = json.dumps(ProblemError(Kind.NO_ANSWER, detail).content).encode()
+            return Answer(worker.number, Kind.NO_ANSWER.status, problem, {"content-type": MEDIA_TYPE})
         return Answer(worker.number, answer.status_code, answer.content, _handed_on(answer.headers))
+
+
+def _url(address: str, request: Request) -> httpx.URL:
+    """What is asked, as it was asked."""
+    host, _, port = address.rpartition(":")
+    target = request.scope["raw_path"] + b"?" + request.scope["query_string"]
+    return httpx.URL(scheme="http", host=host, port=int(port), raw_path=target)
 
 
 def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:

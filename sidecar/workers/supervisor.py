@@ -2,20 +2,28 @@
 
 import asyncio
 import signal
+from contextlib import closing, suppress
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
 
+from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
+from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
+from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.front.app import make_front
+from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
-from sidecar.web.server import WebServer, listen
+from sidecar.web.events import Events
+from sidecar.web.server import NICENESS, WebServer, listen
+from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
+from sidecar.workers.supervisor_metrics import SupervisorMetrics
 
 FINAL_CODES = frozenset({UsageError.exit_code, DataDirectoryError.exit_code})
 """Exit codes of a worker that another start would not mend."""
@@ -48,13 +56,7 @@ class Supervisor:
             WorkerProcess(number, settings.of_worker(number), self._switched)
             for number in range(1, settings.workers + 1)
         ]
-        self._registry = CollectorRegistry()
-        self._restarts = Counter(
-            "timewheel_worker_restarts",
-            "Workers that ended and were started anew.",
-            ["worker"],
-            registry=self._registry,
-        )
+        self._metrics = SupervisorMetrics()
         self._stop = asyncio.Event()
         self._failure: WorkerFailedError | None = None
 
@@ -68,8 +70,14 @@ class Supervisor:
         # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
-            relay = make_relay(self._workers, self._registry, self._switched)
-            with WebServer(relay, listen(settings.http_host, settings.http_port)) as server:
+            relay = make_relay(self._workers, self._metrics.registry, self._switched)
+            kafka = FrontKafka(settings)
+            kafka.settle_earlier_life()
+            live = SeveralProcesses(settings, self._workers, self._clock, Backlog(settings, self._clock))
+            events = Events(live.status)
+            front = make_front(settings, relay, kafka, live, events)
+            listener = listen(settings.http_host, settings.http_port)
+            with WebServer(front, listener, NICENESS) as server, closing(events):
                 log.info(
                     "starting",
                     version=installed_version(),
@@ -89,11 +97,16 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         # 3. Topics: created or checked once, by nobody but us.
-        await asyncio.to_thread(prepare_topics, self._settings)
-        # 4. The workers, each started anew as often as it ends, until told to stop.
-        async with asyncio.TaskGroup() as tasks:
-            for worker in self._workers:
-                tasks.create_task(self._keep(worker))
+        with suppress(StoppedWaitingError):
+            await asyncio.to_thread(prepare_topics, self._settings, self._stop.is_set)
+        if self._stop.is_set():
+            return
+        # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
+        #    after the topics.
+        with ClusterWatch(self._settings, self._clock, None, self._metrics.topics):
+            async with asyncio.TaskGroup() as tasks:
+                for worker in self._workers:
+                    tasks.create_task(self._keep(worker))
 
     async def _keep(self, worker: WorkerProcess) -> None:
         """Start a worker, and again when it ends, until a stop is asked for or there is no sense in it."""
@@ -110,8 +123,14 @@ class Supervisor:
             lived_long = self._clock.monotonic_ms() - began_ms > LONG_LIFE_MS
             failures = 0 if lived_long else failures + 1
             delay_s = backoff_s(failures)
-            self._restarts.labels(str(worker.number)).inc()
-            log.warning("worker ended, starting it anew", worker=worker.number, end=_in_words(code), delay_s=delay_s)
+            self._metrics.restarts.labels(str(worker.number)).inc()
+            log.warning(
+                "worker ended",
+                worker=worker.number,
+                end=_in_words(code),
+                delay_s=delay_s,
+                operator_action="nothing, if seldom: it is started anew; else see its last lines, or the host's log",
+            )
             await self._pause(delay_s)
 
     async def _pause(self, delay_s: float) -> None:

@@ -18,7 +18,7 @@ from tests.support.planted import Planted, planted_faults
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SPARK_S = 400.0
 SMALL = ["--master", "local[2]"]

@@ -10,6 +10,8 @@ from spark.report.model import Faulty, Verdict
 from tests.support.audit import day_with_faults, day_without_faults
 from tests.support.browser import DESKTOP, PHONE, visit
 
+pytestmark = pytest.mark.slow
+
 A4_PX = (703, 1000)
 """A4 less its margins of 12 mm, at 96 dpi."""
 

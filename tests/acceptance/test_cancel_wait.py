@@ -91,7 +91,7 @@ def test_a_sidecar_without_the_partition_says_so(
     wheel = f"{prefix}SCHEDULE_TOPIC_XXXX-wheel"
 
     def partitions(process: SidecarProcess) -> list[int]:
-        answer = json.loads(process.get("/api/v1/cancels/99/0")[1])["detail"]
+        answer = json.loads(process.get("/api/v1/cancels/99/0")[1])
         assert (answer["reason"], answer["topic"]) == ("not_assigned", wheel)
         return list(answer["partitions"])
 

@@ -87,3 +87,14 @@ def test_every_example_is_tested() -> None:
     scripts = {f"test_{path.stem}" for path in (ROOT / "examples").glob("*.py")}
     assert scripts
     assert scripts <= set(globals())
+
+
+def test_shop(plain: tuple[Kafka, SidecarProcess]) -> None:
+    lines = run("shop", plain[0], "--orders", "4", "--every", "0", "--timeout", "2s")
+    assert sorted(line for line in lines if "placed" not in line) == [
+        "order-1: paid",
+        "order-2: paid",
+        "order-3: paid",
+        "order-3: the bank is down, in a second again",
+        "order-4: not paid in time, cancelled",
+    ]

@@ -94,6 +94,9 @@ def test_missing_progress_stops_the_partition_and_an_operator_chooses(
     wait_until(lambda: "is stopped" in sidecar.get("/readyz")[1], "the partition is stopped")
     assert sidecar.get("/readyz")[0] == 503
     assert sidecar.metric("timewheel_stopped_partitions") == 1
+    told = json.loads(sidecar.get("/readyz")[1])
+    assert (told["state"], "timewheel progress set" in told["action"]) == ("stuck", True)
+    assert f"{level_1}-0 is stopped: " in told["words"]
     (event,) = [event for event in sidecar.events() if event["event"] == "partition stopped"]
     assert "progress set" in event["operator_action"]
     # The other partitions go on meanwhile.

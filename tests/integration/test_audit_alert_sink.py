@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark.alert_sink import MAX_DESTINATIONS, AlertMetrics, KafkaAlerts
@@ -16,7 +13,7 @@ from spark.alerts import Alert
 from spark.errors import AuditError, NotAnsweredError
 from tests.support.kafka import Kafka
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def alert(name: str, destination: str | None = "orders") -> Alert:

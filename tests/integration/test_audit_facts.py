@@ -20,6 +20,8 @@ from spark import headers as columns
 from spark import topic_kinds
 from tests.support.audit_story import LEVELS, NAMES, SEND_BACK, WHEEL, Read, facts_of
 
+pytestmark = pytest.mark.slow
+
 AT_MS = 1_700_000_000_123
 PLAN = Plan(roll_window_ms=2_000, precision_ms=1_000, max_delay_ms=2**63, levels="1s 5s 10s 30s 1m")
 

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.audit_story import NAMES, SEND_BACK, WHEEL, Story, rows_of
 
+pytestmark = pytest.mark.slow
+
 S = 1_000
 RETRY, DLQ, OWN_DLQ = "RETRY-billing", "DLQ-billing", "DLQ-timewheel"
 

@@ -1,5 +1,8 @@
 """What the sidecar tells Prometheus."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +10,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from sidecar.metrics import LATENESS_BUCKETS_S, BatchHistogram, Metrics
+from connectors.testing import ManualClock
+from sidecar.health import Health
+from sidecar.metric_types import LABELS_MAX, BatchHistogram
+from sidecar.metrics import LATENESS_BUCKETS_S, Metrics
+from sidecar.settings import load_settings
 
 # Sums of these are exact in any order.
 SIXTEENTHS = st.integers(-(2**20), 2**20).map(lambda number: number / 16)
@@ -55,8 +62,10 @@ def test_every_metric_begins_with_our_name_and_is_explained() -> None:
     metrics = Metrics("1.2.3")
     metrics.lateness.observe("1", np.array([0.5]))
     families = list(metrics.registry.collect())
-    assert len(families) >= 11
-    assert all(family.name.startswith("timewheel_") and family.documentation for family in families)
+    assert len(families) >= 40
+    assert all(family.documentation for family in families)
+    others = {family.name.split("_")[0] for family in families} - {"timewheel"}
+    assert others == {"process", "python"}, "ours, and the client library's own of the process"
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:
@@ -64,7 +73,9 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
     metrics.delivered.labels("1").inc(3)
     metrics.lateness.observe("1", np.array([0.0005, 0.3]))
     text = generate_latest(metrics.registry).decode()
-    assert 'timewheel_build_info{version="1.2.3"} 1.0' in text
+    assert re.search(
+        r'timewheel_build_info\{librdkafka="2\.[0-9.]+",python="3\.[0-9.]+",version="1\.2\.3"\} 1\.0', text
+    )
     assert 'timewheel_delivered_records_total{queue="1"} 3.0' in text
     assert 'timewheel_lateness_seconds_bucket{le="0.5",queue="1"} 2.0' in text
     assert 'timewheel_lateness_seconds_sum{queue="1"} 0.3005' in text
@@ -86,3 +97,75 @@ def test_two_sidecars_in_a_process_share_no_metric() -> None:
     one, other = Metrics("a"), Metrics("b")
     one.client_restarts.inc()
     assert "timewheel_client_restarts_total 0.0" in generate_latest(other.registry).decode()
+
+
+def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_how_far_behind_is_told_as_it_is_when_it_is_asked() -> None:
+    clock = ManualClock()
+    metrics = Metrics("1", clock)
+    assert value_of(metrics, "timewheel_behind_seconds") == 0
+    metrics.oldest_due_ms = clock.now_ms()
+    clock.advance(90_000)
+    assert value_of(metrics, "timewheel_behind_seconds") == 90, "the loop, stuck since, has said nothing new"
+    metrics.oldest_due_ms = clock.now_ms() + 10
+    assert value_of(metrics, "timewheel_behind_seconds") == 0
+    metrics.oldest_due_ms = None
+    assert value_of(metrics, "timewheel_behind_seconds") == 0
+
+
+def test_health_is_told_as_it_is_when_it_is_asked(tmp_path: Path) -> None:
+    clock = ManualClock()
+    health, metrics = Health(clock), Metrics("1", clock)
+    metrics.observe_health(health)
+    metrics.observe_disk(tmp_path)
+    assert value_of(metrics, "timewheel_ready") == 0
+    health.assigned = True
+    assert value_of(metrics, "timewheel_ready") == 1
+    clock.advance(31_000)
+    health.broker_is_silent("why")
+    clock.advance(2_000)
+    health.failing = {"t-0": "why", "t-1": "why"}
+    health.recovering = {"t-2": "how far"}
+    health.troubled = {"t-3": "disk full"}
+    told = {
+        "timewheel_loop_since_turn_seconds": 33,
+        "timewheel_broker_silent_seconds": 2,
+        "timewheel_failing_partitions": 2,
+        "timewheel_recovering_partitions": 1,
+        "timewheel_paused_partitions": 1,
+        "timewheel_ready": 0,
+    }
+    assert {name: value_of(metrics, name) for name in told} == told
+    health.broker_answers()
+    assert value_of(metrics, "timewheel_broker_silent_seconds") == 0
+    free, size = (value_of(metrics, f"timewheel_data_dir_{name}_bytes") or 0 for name in ("free", "size"))
+    assert 0 < free <= size
+    metrics.observe_disk(tmp_path / "gone")
+    assert "timewheel_data_dir_free_bytes NaN" in generate_latest(metrics.registry).decode()
+
+
+def test_groups_beyond_the_first_are_counted_together() -> None:
+    metrics = Metrics("1")
+    for number in range(LABELS_MAX + 50):
+        metrics.count_dead_letters(f"group-{number}", 2)
+    metrics.count_dead_letters("group-0", 1)
+    series = generate_latest(metrics.registry).decode().count("timewheel_dead_letters_total{")
+    assert series == LABELS_MAX + 1
+    assert value_of(metrics, "timewheel_dead_letters_total", group="group-0") == 3
+    assert value_of(metrics, "timewheel_dead_letters_total", group="other") == 100
+
+
+def test_config_is_told_without_secrets() -> None:
+    metrics = Metrics("1")
+    settings = load_settings({"http_token": "hunter2", "kafka": {"sasl.password": "hunter2"}, "group_id": "billing"})
+    metrics.tell_config(settings.told_in_metrics())
+    text = generate_latest(metrics.registry).decode()
+    assert re.search(r'^timewheel_config_info\{.*group_id="billing".*\} 1\.0$', text, re.MULTILINE)
+    assert "hunter2" not in text
+
+
+def test_no_series_tells_when_it_was_made() -> None:
+    assert "_created" not in generate_latest(Metrics("1").registry).decode()

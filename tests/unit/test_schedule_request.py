@@ -66,7 +66,7 @@ def test_what_is_null_is_left_out() -> None:
         ('"a"', "is no JSON object with the fields of a message"),
         ('{"value": "v", "delay": "1s"}', "topic: is missing"),
         ('{"topic": "", "value": "v", "delay": "1s"}', "topic: is empty"),
-        ('{"topic": "a", "delay": "1s"}', "give the message with one of value and value_base64"),
+        ('{"topic": "a", "delay": "1s"}', "give the message with one of value, value_json and"),
         ('{"topic": "a", "value": "v", "value_base64": "", "delay": "1s"}', "give the message with one of"),
         ('{"topic": "a", "value": {"b": 1}, "delay": "1s"}', "value: has to be text, in quotes"),
         ('{"topic": "a", "value_base64": "AP8", "delay": "1s"}', "value_base64: is no base64 text"),
@@ -87,7 +87,10 @@ def test_what_is_null_is_left_out() -> None:
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": [["b"]]}', "headers: is neither a map of names to"),
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": {"": "b"}}', "headers: is neither a map of names to"),
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": null}', "headers: is neither a map of names to"),
-        ('{"topic": "a", "value": "v", "dealy": "1s"}', "dealy: there is no such field; the fields are topic, value, "),
+        (
+            '{"topic": "a", "value": "v", "dealy": "1s"}',
+            "dealy: there is no such field; the fields are value, value_json, ",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(text: str, told: str) -> None:

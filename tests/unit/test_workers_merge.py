@@ -43,6 +43,7 @@ def message(deliver_ms: int, partition: int, offset: int) -> dict[str, Any]:
         "deliver_ms": deliver_ms,
         "partition": partition,
         "offset": offset,
+        "act_ms": deliver_ms,
     }
 
 
@@ -53,15 +54,16 @@ def pending(partitions: list[int], *messages: dict[str, Any], total: int | None 
 # --- healthz and readyz -----------------------------------------------------------------------------------------------
 
 
-def test_all_alive_is_alive() -> None:
-    response = merge_healthz({}, [answer(1, b"ok\n"), answer(2, b"ok\n")])
-    assert (response.status_code, text(response)) == (200, "ok\n")
+def test_all_alive_is_alive_and_each_tells_its_state() -> None:
+    response = merge_healthz({}, [answer(1, b"ok\nhealthy: on time\n"), answer(2, b"ok\nbehind: by 4 s\n")])
+    told = "ok\nworker 1 healthy: on time\nworker 2 behind: by 4 s\n"
+    assert (response.status_code, text(response)) == (200, told)
 
 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (answer(2, b"the loop does not turn\n", 503), "the loop does not turn"),
+        (answer(2, b"stuck: the loop has not turned\n", 503), "stuck: the loop has not turned"),
         (Answer(2, 0), SILENT),
         (answer(2, {"detail": "no answer"}, 504), SILENT),
     ],
@@ -71,27 +73,45 @@ def test_one_that_is_not_alive_is_named(fault: Answer, words: str) -> None:
     assert (response.status_code, text(response)) == (503, f"worker 2 {words}\n")
 
 
+WELL = {"ready": True, "state": "healthy", "words": "on time", "action": "", "progress": None, "reasons": []}
+
+
 def test_all_ready_is_ready() -> None:
-    response = merge_readyz({}, [answer(number, {"ready": True, "reasons": []}) for number in (1, 2)])
-    assert (response.status_code, told(response)) == (200, {"ready": True, "reasons": []})
+    response = merge_readyz({}, [answer(number, {**WELL, "warnings": []}) for number in (1, 2)])
+    assert (response.status_code, told(response)) == (200, {**WELL, "warnings": []})
 
 
-def test_every_reason_is_told_with_its_worker() -> None:
-    unready = {"ready": False, "reasons": ["a-0 is stopped: retention", "stopping"]}
-    response = merge_readyz({}, [answer(1, unready, 503), answer(2, {"ready": True, "reasons": []}), Answer(3, 0)])
+def test_every_reason_is_told_with_its_worker_and_the_worst_state() -> None:
+    unready = {
+        **WELL,
+        "ready": False,
+        "state": "disk_full",
+        "words": "no room",
+        "reasons": ["a-0 is stopped: retention", "stopping"],
+        "warnings": ["wheel-0: no room"],
+    }
+    response = merge_readyz({}, [answer(1, unready, 503), answer(2, {**WELL, "warnings": ["b"]}), Answer(3, 0)])
     assert response.status_code == 503
     assert told(response) == {
         "ready": False,
+        "state": "starting",
+        "words": f"worker 3: {SILENT}",
+        "action": "",
+        "progress": None,
         "reasons": ["worker 1: a-0 is stopped: retention", "worker 1: stopping", f"worker 3: {SILENT}"],
+        "warnings": ["worker 1: wheel-0: no room", "worker 2: b"],
     }
+    two = told(merge_readyz({}, [answer(1, unready, 503), answer(2, WELL)]))
+    assert (two["state"], two["words"]) == ("disk_full", "worker 1: no room")
 
 
 def test_what_else_readiness_tells_is_true_where_one_says_so() -> None:
     answers = [
-        answer(number, {"ready": True, "reasons": [], "a": a, "b": b, "c": False})
+        answer(number, {**WELL, "a": a, "b": b, "c": False})
         for number, (a, b) in enumerate([(True, False), (False, True)], 1)
     ]
-    assert told(merge_readyz({}, answers)) == {"ready": True, "reasons": [], "a": True, "b": True, "c": False}
+    merged = told(merge_readyz({}, answers))
+    assert (merged["a"], merged["b"], merged["c"]) == (True, True, False)
 
 
 # --- pending ----------------------------------------------------------------------------------------------------------
@@ -116,6 +136,19 @@ def test_the_limit_is_that_of_one() -> None:
     limited = told(merge_pending({"limit": "3"}, answers))
     assert [one["id"] for one in limited["messages"]] == ["0-0", "1-0", "0-1"]
     assert limited["total"] == 1_000
+    assert limited["next"] == "1-0-1"
+
+
+def test_there_is_no_next_page_behind_the_last_message() -> None:
+    answers = [answer(1, pending([0], message(1, 0, 1))), answer(2, pending([1], message(2, 1, 0)))]
+    assert told(merge_pending({"limit": "2"}, answers))["next"] is None
+    assert told(merge_pending({}, [answer(1, pending([0]))]))["next"] is None
+
+
+def test_what_rolls_is_listed_by_the_time_of_its_roll() -> None:
+    rolls, soon = {**message(90, 0, 0), "act_ms": 10}, message(20, 1, 0)
+    merged = told(merge_pending({"limit": "1"}, [answer(1, pending([0], rolls)), answer(2, pending([1], soon))]))
+    assert ([one["id"] for one in merged["messages"]], merged["next"]) == (["0-0"], "10-0-0")
 
 
 def test_nothing_is_told_while_a_worker_is_silent() -> None:
@@ -140,8 +173,8 @@ def test_a_refusal_is_handed_on_as_it_is(status: int) -> None:
 
 # --- cancels and switches ---------------------------------------------------------------------------------------------
 
-NOT_MINE = answer(1, {"detail": {"reason": "not_assigned", "message": "m", "topic": "t", "partitions": [0, 2]}}, 404)
-UNDECIDED = answer(2, {"detail": {"reason": "undecided"}}, 404)
+NOT_MINE = answer(1, {"reason": "not_assigned", "detail": "m", "topic": "t", "partitions": [0, 2]}, 404)
+UNDECIDED = answer(2, {"reason": "undecided", "detail": "m"}, 404)
 CANCELLED = answer(2, {"outcome": "cancelled"})
 
 
@@ -163,15 +196,12 @@ def test_a_cancels_outcome_is_told_by_the_worker_that_has_it(answers: list[Answe
 
 
 def test_a_cancel_of_none_of_the_workers_is_told_with_the_partitions_of_all() -> None:
-    other = answer(2, {"detail": {"reason": "not_assigned", "message": "m", "topic": "t", "partitions": [1]}}, 404)
+    other = answer(2, {"reason": "not_assigned", "detail": "m", "topic": "t", "partitions": [1]}, 404)
     response = merge_cancel({}, [NOT_MINE, other])
     assert response.status_code == 404
-    assert told(response)["detail"] == {
-        "reason": "not_assigned",
-        "message": "no worker of this sidecar reads that partition; they have the wheel partitions 0, 1, 2",
-        "topic": "t",
-        "partitions": [0, 1, 2],
-    }
+    problem = told(response)
+    assert problem["detail"] == "no worker of this sidecar reads that partition; they have the wheel partitions 0, 1, 2"
+    assert (problem["reason"], problem["topic"], problem["partitions"]) == ("not_assigned", "t", [0, 1, 2])
 
 
 def test_a_cancel_is_not_called_anybody_elses_while_a_worker_is_silent() -> None:

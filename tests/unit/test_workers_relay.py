@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import RedirectResponse
-from prometheus_client import CollectorRegistry
+from fastapi.responses import RedirectResponse, StreamingResponse
+from prometheus_client import CollectorRegistry, Counter
 
 from sidecar.web.server import WebServer, listen
-from sidecar.workers.relay import make_relay
+from sidecar.workers.relay import make_relay, make_relay_to_one
 
 
 @dataclass
@@ -50,6 +50,10 @@ def echo_app(number: int) -> FastAPI:
     @app.get("/healthz")
     async def healthz() -> str:
         return "ok"
+
+    @app.get("/events")
+    async def events() -> StreamingResponse:
+        return StreamingResponse(iter(["data: 1\n\n", "data: 2\n\n"]), media_type="text/event-stream")
 
     return app
 
@@ -158,3 +162,35 @@ def test_what_all_of_them_know_is_asked_of_all(places: list[Somewhere]) -> None:
 def test_state_is_not_to_be_written(places: list[Somewhere], method: str) -> None:
     (answer,) = ask(places, (method, "/healthz"))
     assert answer.status_code == 405
+
+
+def ask_one(place: Somewhere, *requests: tuple[str, str], **headers: str) -> list[httpx.Response]:
+    """Requests to the relay of a sidecar that is one process."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        registry = CollectorRegistry()
+        Counter("timewheel_front", "Of the front.", registry=registry)
+        transport = httpx.ASGITransport(make_relay_to_one(place, registry))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return [await client.request(method, path, headers=headers) for method, path in requests]
+
+    return asyncio.run(all_of_them())
+
+
+def test_one_process_is_told_of_as_it_is(places: list[Somewhere]) -> None:
+    healthz, echo, metrics = ask_one(places[0], ("GET", "/healthz"), ("POST", "/echo/x?y=1"), ("GET", "/metrics"))
+    assert (healthz.status_code, healthz.text) == (200, '"ok"')
+    assert (echo.json()["worker"], echo.json()["query"]) == (1, "y=1")
+    assert metrics.status_code == 404
+    places[0].address = nobody()
+    (gone,) = ask_one(places[0], ("GET", "/healthz"))
+    assert (gone.status_code, gone.json()["type"]) == (503, "/api/v1/problems/unavailable")
+
+
+def test_events_are_handed_on_as_they_come(places: list[Somewhere]) -> None:
+    (events,) = ask_one(places[0], ("GET", "/events"), accept="text/event-stream")
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert events.text == "data: 1\n\ndata: 2\n\n"
+    places[0].address = nobody()
+    (gone,) = ask_one(places[0], ("GET", "/events"), accept="text/event-stream")
+    assert gone.status_code == 503

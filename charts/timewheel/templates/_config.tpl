@@ -1,0 +1,105 @@
+{{/* What the sidecar is told: a settings file, and the variables that differ from pod to pod or are secret. */}}
+
+{{/* librdkafka's options; secrets are named, and read from their files when the process starts. */}}
+{{- define "timewheel.kafkaOptions" -}}
+{{- $tls := .Values.kafka.tls }}
+{{- $sasl := .Values.kafka.sasl }}
+{{- $options := dict }}
+{{- if or $tls.enabled $sasl.enabled }}
+{{- $_ := set $options "security.protocol" (printf "%s%s" (ternary "SASL_" "" $sasl.enabled) (ternary "SSL" "PLAINTEXT" $tls.enabled)) }}
+{{- end }}
+{{- if $tls.enabled }}
+{{- if $tls.ca.existingSecret }}
+{{- $_ := set $options "ssl.ca.location" (printf "/etc/timewheel/kafka-ca/%s" $tls.ca.key) }}
+{{- end }}
+{{- if $tls.client.existingSecret }}
+{{- $_ := set $options "ssl.certificate.location" (printf "/etc/timewheel/kafka-client/%s" $tls.client.certKey) }}
+{{- $_ := set $options "ssl.key.location" (printf "/etc/timewheel/kafka-client/%s" $tls.client.keyKey) }}
+{{- end }}
+{{- end }}
+{{- if $sasl.enabled }}
+{{- if not $sasl.existingSecret }}
+{{- fail "kafka.sasl.enabled needs kafka.sasl.existingSecret: the name of a Secret with the password" }}
+{{- end }}
+{{- $_ := set $options "sasl.mechanisms" $sasl.mechanism }}
+{{- $_ := set $options "sasl.username" ($sasl.username | default (printf "${dir:/etc/timewheel/kafka-sasl:%s}" $sasl.usernameKey)) }}
+{{- $_ := set $options "sasl.password" (printf "${dir:/etc/timewheel/kafka-sasl:%s}" $sasl.passwordKey) }}
+{{- end }}
+{{- merge (deepCopy .Values.kafka.options) $options | toYaml }}
+{{- end }}
+
+{{/* The settings file. */}}
+{{- define "timewheel.config" -}}
+{{- $own := dict "bootstrap_servers" .Values.kafka.bootstrapServers "log_format" "json" }}
+{{- $_ := set $own "membership" (ternary "static" .Values.sidecar.membership (eq .Values.mode "statefulset")) }}
+{{- with include "timewheel.kafkaOptions" . | fromYaml }}
+{{- $_ := set $own "kafka" . }}
+{{- end }}
+{{- merge (deepCopy .Values.config) $own | toYaml }}
+{{- end }}
+
+{{/* Environment of everything that runs `timewheel` as this release. */}}
+{{- define "timewheel.env" -}}
+- name: TIMEWHEEL_HTTP_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "timewheel.tokenSecret" . }}
+      key: {{ .Values.http.token.key }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Mounts of everything that runs `timewheel` as this release. */}}
+{{- define "timewheel.configMounts" -}}
+- name: timewheel-config
+  mountPath: /etc/timewheel/config
+  readOnly: true
+{{- if and .Values.kafka.tls.enabled .Values.kafka.tls.ca.existingSecret }}
+- name: timewheel-kafka-ca
+  mountPath: /etc/timewheel/kafka-ca
+  readOnly: true
+{{- end }}
+{{- if and .Values.kafka.tls.enabled .Values.kafka.tls.client.existingSecret }}
+- name: timewheel-kafka-client
+  mountPath: /etc/timewheel/kafka-client
+  readOnly: true
+{{- end }}
+{{- if .Values.kafka.sasl.enabled }}
+- name: timewheel-kafka-sasl
+  mountPath: /etc/timewheel/kafka-sasl
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "timewheel.configVolumes" -}}
+- name: timewheel-config
+  configMap:
+    name: {{ include "timewheel.fullname" . }}
+{{- if .Values.kafka.tls.enabled }}
+{{- with .Values.kafka.tls.ca.existingSecret }}
+- name: timewheel-kafka-ca
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- with .Values.kafka.tls.client.existingSecret }}
+- name: timewheel-kafka-client
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+{{- if .Values.kafka.sasl.enabled }}
+- name: timewheel-kafka-sasl
+  secret:
+    secretName: {{ .Values.kafka.sasl.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

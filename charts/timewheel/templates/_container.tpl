@@ -1,0 +1,64 @@
+{{/* The sidecar's container, the same in both modes. (dict "context" $ "startupPath" … "restartPolicy" …) */}}
+{{- define "timewheel.container" -}}
+{{- $ := .context -}}
+name: timewheel
+image: {{ include "timewheel.image" (dict "context" $ "image" $.Values.image) }}
+imagePullPolicy: {{ $.Values.image.pullPolicy }}
+{{- with .restartPolicy }}
+restartPolicy: {{ . }}
+{{- end }}
+args:
+  - run
+  - --config=/etc/timewheel/config/timewheel.yaml
+  - --data-dir=/var/lib/timewheel
+  - --http-address=0.0.0.0:{{ $.Values.http.port }}
+env:
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  - name: POD_NAMESPACE
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.namespace
+  # The identity: static members find their partitions again by it, and no two share transactional ids.
+  - name: TIMEWHEEL_INSTANCE_ID
+    value: $(POD_NAMESPACE).$(POD_NAME)
+  {{- include "timewheel.env" $ | nindent 2 }}
+ports:
+  - name: {{ .portName }}
+    containerPort: {{ $.Values.http.port }}
+    protocol: TCP
+startupProbe:
+  httpGet:
+    path: {{ .startupPath }}
+    port: {{ .portName }}
+  {{- toYaml $.Values.startupProbe | nindent 2 }}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: {{ .portName }}
+  {{- toYaml $.Values.livenessProbe | nindent 2 }}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: {{ .portName }}
+  {{- toYaml $.Values.readinessProbe | nindent 2 }}
+resources:
+  {{- toYaml $.Values.resources | nindent 2 }}
+securityContext:
+  {{- toYaml $.Values.securityContext | nindent 2 }}
+volumeMounts:
+  - name: timewheel-data
+    mountPath: /var/lib/timewheel
+  - name: timewheel-tmp
+    mountPath: /tmp
+  {{- include "timewheel.configMounts" $ | nindent 2 }}
+{{- end }}
+
+{{/* What it writes to outside its data. */}}
+{{- define "timewheel.tmpVolume" -}}
+- name: timewheel-tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- end }}

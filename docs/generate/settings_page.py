@@ -1,0 +1,83 @@
+"""docs/reference/settings.md, out of the settings model."""
+
+import inspect
+from pathlib import Path
+from typing import Any, get_args
+
+import annotated_types
+from pydantic import AfterValidator
+
+from connectors.durations import format_duration
+from docs.generate.tables import sentence, table
+from sidecar.settings import ENV_PREFIX, DurationMs, Globs, KafkaOptions, Levels, Settings, Token
+
+_HEAD = """\
+# Settings
+
+<!-- Made by python -m docs.generate (make docs) of sidecar/settings.py. -->
+
+Each setting has a flag, an environment variable and a name in the YAML file of `--config`. A flag wins over the
+variable, that over the file, and that over the default. `timewheel config` prints the outcome, with secrets masked.
+
+- **Durations** are whole numbers with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. A bare number is refused.
+- **Lists** are globs with commas between them: `orders-*,payments`.
+- **kafka** is a map in YAML, JSON in the environment, and `--kafka key=value`, repeated, on the command line. The three
+  are merged, option by option. What the guarantee depends on cannot be set there, and says so.
+- **Switches** are `--name` and `--no-name` on the command line, `true` and `false` elsewhere.
+
+A name that is no setting is refused, in the file and on the command line; in the environment it is a warning.
+
+"""
+
+
+def settings_page() -> str:
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = Settings.model_construct().model_dump(mode="json", include={name})[name]
+        rows.append(
+            (
+                f"`{name}`<br>`--{name.replace('_', '-')}`<br>`{ENV_PREFIX}{name.upper()}`",
+                _kind(name),
+                _shown(default),
+                sentence(field.description or ""),
+            )
+        )
+    return _HEAD + table(("name, flag, variable", "what", "default", "meaning"), rows)
+
+
+def _shown(default: Any) -> str:
+    if default in (None, "", {}):
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _kind(name: str) -> str:
+    """What may be written, with its limits."""
+    annotation = inspect.get_annotations(Settings)[name]
+    field = Settings.model_fields[name]
+    if annotation in (Globs, Levels, KafkaOptions, Token):
+        return {Globs: "list", Levels: "durations, blanks between", KafkaOptions: "map", Token: "secret"}[annotation]
+    if annotation is DurationMs:
+        return "duration"
+    if get_args(annotation)[:1] == get_args(DurationMs)[:1] and len(get_args(annotation)) > len(get_args(DurationMs)):
+        return f"duration, at least {_least(annotation)}"
+    if field.annotation is bool:
+        return "switch"
+    if field.annotation is Path:
+        return "path"
+    if field.annotation is int:
+        return _range(field.metadata)
+    choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)]
+    return " or ".join(f"`{choice}`" for choice in choices) or "text"
+
+
+def _least(annotation: Any) -> str:
+    """The limit that `_at_least` closes over."""
+    (check,) = (part.func for part in get_args(annotation)[1:] if isinstance(part, AfterValidator))
+    return format_duration(inspect.getclosurevars(check).nonlocals["least_ms"])
+
+
+def _range(metadata: list[Any]) -> str:
+    least = [part.ge for part in metadata if isinstance(part, annotated_types.Ge)]
+    most = [part.le for part in metadata if isinstance(part, annotated_types.Le)]
+    return f"{least[0]:,} to {most[0]:,}" if least and most else f"at least {least[0]:,}" if least else "number"

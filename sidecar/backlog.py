@@ -1,0 +1,105 @@
+"""How much of the schedule topics is still to be gone through, as Kafka tells it, for the whole group.
+
+What the loop holds is only the head of a backlog. The rest is asked of Kafka: only while somebody looks, every few
+seconds at most, and by the process that serves HTTP.
+
+Committed offsets are asked for by a consumer that never joins. An admin client's ListConsumerGroupOffsets ends the
+whole process (``Assertion `eonce->refcnt > 0' failed``) where a broker goes away meanwhile: confluentinc/librdkafka
+issue 3663 and pull request 5397, seen with 2.16.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from connectors.kafka import common_config
+from sidecar.clock import Clock
+from sidecar.settings import Settings
+
+FRESH_MS = 3_000
+FIRST_TIMEOUT_S = 1.0
+_TIMEOUT_S = 3.0
+
+log = structlog.get_logger("timewheel.web")
+
+
+class PlaceBacklog(NamedTuple):
+    """One partition of a schedule topic."""
+
+    topic: str
+    partition: int
+    committed: int
+    """The first offset that is not done; -1: no progress is committed."""
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Offsets still to be gone through."""
+        return max(0, self.end - max(0, self.committed))
+
+
+class Backlog:
+    """Asked by coroutines of one event loop; its clients are made when somebody looks for the first time."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._topics = settings.topic_names.schedule_topics(settings.levels)
+        self._clock = clock
+        self._clients: tuple[AdminClient, Consumer] | None = None
+        self._known: list[PlaceBacklog] | None = None
+        self._asked_ms = -1e9
+        self._asking: asyncio.Task[None] | None = None
+
+    async def known(self) -> list[PlaceBacklog] | None:
+        """What Kafka has told last; None: nothing yet, or it does not answer."""
+        if self._asking is None and self._clock.monotonic_ms() - self._asked_ms >= FRESH_MS:
+            self._asking = asyncio.create_task(self._refresh())
+        if self._known is None and self._asking is not None:
+            await asyncio.wait([self._asking], timeout=FIRST_TIMEOUT_S)
+        return self._known
+
+    async def _refresh(self) -> None:
+        try:
+            self._known = await asyncio.to_thread(self._ask)
+        except KafkaException as error:
+            self._known = None  # rather nothing than what was true once
+            log.debug("backlog not known", reason=str(error))
+        finally:
+            self._asked_ms = self._clock.monotonic_ms()
+            self._asking = None
+
+    def _ask(self) -> list[PlaceBacklog]:
+        if self._clients is None:
+            self._clients = self._connect()
+        admin, consumer = self._clients
+        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+        places = [
+            TopicPartition(topic, partition)
+            for topic in self._topics
+            if topic in known
+            for partition in known[topic].partitions
+        ]
+        if not places:
+            return []
+        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
+        found = consumer.committed(places, _TIMEOUT_S)
+        committed = {(place.topic, place.partition): place.offset for place in found}
+        return [
+            PlaceBacklog(
+                place.topic,
+                place.partition,
+                max(-1, committed.get((place.topic, place.partition), -1)),
+                ends[place].result().offset,
+            )
+            for place in places
+        ]
+
+    def _connect(self) -> tuple[AdminClient, Consumer]:
+        settings = self._settings
+        config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-backlog")
+        # Uncommitted: a commit that is under way is not waited for.
+        own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        return AdminClient(config), Consumer({**config, **own})

@@ -1,0 +1,41 @@
+"""Long lists on a terminal: through a pager where they do not fit, as they are everywhere else."""
+
+import os
+import pydoc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+from rich.console import Console
+from rich.text import Text
+
+WIDTH_UNSEEN = 200
+"""Columns where nobody looks: a file or another program, which wants whole lines."""
+
+_CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
+
+
+def plain(text: str) -> Text:
+    """What comes from Kafka, as it is: no markup, and nothing that the terminal would take for a command."""
+    return Text(text.translate(_CONTROL))
+
+
+@contextmanager
+def paged() -> Iterator[Console]:
+    """A console to print to; shown at the end, a page at a time where it is longer than the terminal is high.
+
+    $PAGER is asked first, as git does; ``less`` leaves short lines and colours as they are.
+    """
+    if not sys.stdout.isatty():
+        yield Console(width=WIDTH_UNSEEN, soft_wrap=False)
+        return
+    terminal = Console()
+    text = StringIO()
+    yield Console(file=text, force_terminal=True, width=terminal.width, color_system="auto")
+    shown = text.getvalue()
+    if shown.count("\n") < terminal.height:
+        sys.stdout.write(shown)
+        return
+    os.environ.setdefault("LESS", "FRX")
+    pydoc.pager(shown)

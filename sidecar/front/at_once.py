@@ -1,0 +1,363 @@
+"""Records of several requests into Kafka in one transaction: of each request all or none, and each key once.
+
+A thread takes what has come meanwhile and, for as long as nothing goes wrong,
+
+1. catches up with the ledger of Idempotency-Keys, and answers what has been done before from it;
+2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell their places;
+3. commits, and tells the receipts.
+
+A record that Kafka refuses fails its own request: the transaction is aborted, and each request goes alone. When Kafka
+does not answer, nothing is done, and that is certain until the commit is asked for. After that it is not known, and the
+next transaction begins with new clients: making them ends the one that is left, for good or for ill, and the ledger
+tells which.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from connectors.clients import Clients
+from connectors.clock import Clock, Deadline
+from connectors.contract import DelayLevels, TopicNames
+from connectors.dead_letters.errors import NotAnsweredError
+from connectors.kafka_errors import REFUSALS
+from connectors.pending_receipt import PendingReceipt, Plan
+from connectors.producer import ScheduledProducer
+from connectors.schedule_record import Carried, ScheduleError
+from sidecar.front.key_ledger import Entry, KeyLedger, Place
+
+TRANSACTION_TIMEOUT_MS = 10_000
+ANSWER_WITHIN_S = 5.0
+"""How long Kafka has for each of: making clients, taking the records, committing."""
+
+REQUESTS_MAX = 64
+"""In one transaction."""
+
+ATTEMPTS = 3
+"""After a refusal the client's next transaction fails, too: its sequence has a gap, which that abort mends."""
+
+_CALL_S = 1.0
+_SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
+
+log = structlog.get_logger("timewheel.web")
+
+
+class NothingDoneError(Exception):
+    """Kafka does not answer, or refuses the transaction; nothing has been done."""
+
+
+class NotKnownError(Exception):
+    """Kafka has not answered the commit; whether it has been done is settled with the next request."""
+
+
+class KeyReusedError(Exception):
+    """The key has come with another request."""
+
+
+class RefusedRecordError(Exception):
+    """Kafka refuses a record, or it cannot be written at all.
+
+    Args:
+        number: of the record in its request, from 0.
+        error: of Kafka's; None: the words say it.
+    """
+
+    def __init__(self, number: int, reason: str, error: KafkaError | None = None) -> None:
+        super().__init__(reason)
+        self.number = number
+        self.error = error
+
+
+class Done(NamedTuple):
+    """A request that has been carried out: now, or when its key came before."""
+
+    places: list[Place]
+    is_replay: bool
+
+
+class Key(NamedTuple):
+    """An Idempotency-Key; see `Entry`."""
+
+    name: str
+    fingerprint: str
+
+
+Begin = Callable[["TransactionalScheduler"], PendingReceipt]
+"""Writes one record."""
+
+
+@dataclass(eq=False)
+class Work:
+    """A request: its records, and who waits for it."""
+
+    records: Sequence[Begin]
+    key: Key | None = None
+    done: Future[Done] = field(default_factory=Future)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class TransactionalScheduler(ScheduledProducer):
+    """Schedules records within transactions."""
+
+    def __init__(
+        self, config: Mapping[str, Any], transactional_id: str, names: TopicNames, levels: DelayLevels, clients: Clients
+    ) -> None:
+        self._transactional_id = transactional_id
+        super().__init__(config, names=names, levels=levels, clients=clients)
+        self.client = self._producer
+
+    def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **super()._client_options(config),
+            "transactional.id": self._transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+
+    def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Carried) -> PendingReceipt:
+        """Write a record that is none to be scheduled."""
+        pending = PendingReceipt(self, Plan(topic, "", (), 0, True, is_cancellable=False), b"")
+        self._produce(topic, value, key, -1, headers, pending)
+        return pending
+
+
+class AtOnce:
+    """The thread and its queue.
+
+    Args:
+        make_scheduler: makes the clients, also after they are lost.
+        make_ledger: the ledger, with nothing read yet.
+    """
+
+    def __init__(
+        self,
+        make_scheduler: Callable[[], TransactionalScheduler],
+        make_ledger: Callable[[], KeyLedger],
+        clock: Clock,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._make_scheduler = make_scheduler
+        self._make_ledger = make_ledger
+        self._clock = clock
+        self._now_ms = now_ms
+        self._scheduler: TransactionalScheduler | None = None
+        self._ledger: KeyLedger | None = None
+        self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Work) -> Future[Done]:
+        """Carry it out; the future has what was done, or one of this module's errors."""
+        self._queue.put(work)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="at-once", daemon=True)
+                self._thread.start()
+        return work.done
+
+    def _serve(self) -> None:
+        while True:
+            works = [self._queue.get()]
+            with suppress(queue.Empty):
+                while len(works) < REQUESTS_MAX:
+                    works.append(self._queue.get_nowait())
+            try:
+                self.settle(works)
+            except Exception as error:  # the thread goes on: others wait
+                log.error(
+                    "requests failed",
+                    operator_action="report it with this traceback; delivery goes on",
+                    exc_info=True,
+                )
+                self._forget()
+                for work in works:
+                    work.fail(error)
+
+    def settle(self, works: Sequence[Work]) -> None:
+        """Carry out what has come, and tell everybody."""
+        try:
+            scheduler = self._open()
+            left = self._answer_from_ledger(works)
+            if left:
+                self._write(scheduler, left)
+        except (NothingDoneError, NotKnownError) as error:
+            self._forget()
+            for work in works:
+                work.fail(error)
+
+    def _open(self) -> TransactionalScheduler:
+        """Clients, with nothing left open that an earlier life has begun."""
+        if self._scheduler is None:
+            try:
+                scheduler = self._make_scheduler()
+                self._until_answered(scheduler.client.init_transactions)
+            except KafkaException as error:
+                raise NothingDoneError(_words(error)) from error
+            self._scheduler = scheduler
+        return self._scheduler
+
+    def _forget(self) -> None:
+        """New clients for the next; the ledger is read again, for it may hold what we do not know of."""
+        self._scheduler = self._ledger = None
+
+    def _answer_from_ledger(self, works: Sequence[Work]) -> list[Work]:
+        """What is left to be done."""
+        if not any(work.key for work in works):
+            return list(works)
+        ledger = self._ledger or self._make_ledger()
+        try:
+            ledger.catch_up()
+        except NotAnsweredError as error:
+            raise NothingDoneError(str(error)) from error
+        self._ledger = ledger
+        left = []
+        for work in works:
+            entry = ledger.find(work.key.name, self._now_ms()) if work.key else None
+            if entry is None or work.key is None:
+                left.append(work)
+            elif entry.fingerprint == work.key.fingerprint:
+                work.done.set_result(Done(entry.places, is_replay=True))
+            else:
+                work.fail(KeyReusedError())
+        return left
+
+    # --- a transaction ------------------------------------------------------------------------------------------------
+
+    def _write(self, scheduler: TransactionalScheduler, works: Sequence[Work], attempts: int = ATTEMPTS) -> None:
+        """One transaction; one for each of them where a record is refused."""
+        begun: list[tuple[int, PendingReceipt]] = []
+        """With the number of each in its request."""
+        try:
+            scheduler.client.begin_transaction()
+            for work in works:
+                for number, begin in enumerate(work.records):
+                    begun.append((number, _begin(scheduler, number, begin)))
+            self._await(scheduler, [pending for _, pending in begun])
+            places = iter([_place(pending) for _, pending in begun])
+            answers = [(work, [next(places) for _ in work.records]) for work in works]
+            entries = [Entry(*work.key, told, self._now_ms()) for work, told in answers if work.key]
+            last_offset = self._note(scheduler, entries)
+        except (RefusedRecordError, KafkaException) as error:
+            self._abort(scheduler)
+            # Once a record is refused, the client takes no more; which one it was stands in its report.
+            refused = error if isinstance(error, RefusedRecordError) else _refused(begun)
+            if refused is None:
+                code = error.args[0].code()
+                if attempts == 1 or code in _SILENCE:
+                    raise NothingDoneError(error.args[0].str()) from error
+                self._write(scheduler, works, attempts - 1)
+            elif len(works) == 1:
+                works[0].fail(refused)
+            else:
+                for work in works:
+                    self._write(scheduler, [work])
+            return
+        self._commit(scheduler)
+        if entries and self._ledger is not None:
+            self._ledger.committed(entries, last_offset)
+        for work, told in answers:
+            work.done.set_result(Done(told, is_replay=False))
+
+    @staticmethod
+    def _await(scheduler: TransactionalScheduler, pendings: Sequence[PendingReceipt]) -> None:
+        scheduler.flush(ANSWER_WITHIN_S)
+        for pending in pendings:
+            if pending.error is not None:
+                raise KafkaException(pending.error)
+            if not pending.is_answered:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _note(self, scheduler: TransactionalScheduler, entries: Sequence[Entry]) -> int:
+        """Write the ledger's entries; the offset of the last."""
+        if not entries or self._ledger is None:
+            return -1
+        told: list[tuple[KafkaError | None, int]] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            told.append((error, message.offset() or 0))
+
+        for entry in entries:
+            scheduler.client.produce(
+                self._ledger.topic, msgspec.json.encode(entry), entry.key, 0, on_delivery=on_delivery
+            )
+        scheduler.flush(ANSWER_WITHIN_S)
+        errors = [error for error, _ in told if error is not None]
+        if errors or len(told) < len(entries):
+            raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
+        return max(offset for _, offset in told)
+
+    def _abort(self, scheduler: TransactionalScheduler) -> None:
+        """Nothing of it is to be seen; where even that is not answered, it never will be, and the clients are lost."""
+        try:
+            self._until_answered(scheduler.client.abort_transaction)
+            scheduler.poll()  # the reports are complete only now
+        except KafkaException:
+            self._forget()
+            raise NothingDoneError("Kafka does not answer") from None
+
+    def _commit(self, scheduler: TransactionalScheduler) -> None:
+        try:
+            self._until_answered(scheduler.client.commit_transaction)
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.txn_requires_abort():
+                self._abort(scheduler)
+                raise NothingDoneError(error.str()) from exception
+            raise NotKnownError(error.str()) from exception
+
+    def _until_answered(self, call: Callable[[float], object]) -> None:
+        """Repeat a call until Kafka has answered, for a bounded time. Raises KafkaException."""
+        deadline = Deadline(self._clock, ANSWER_WITHIN_S)
+        while True:
+            try:
+                call(_CALL_S)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.fatal() or error.txn_requires_abort() or not error.retriable() or not deadline.left_s:
+                    raise
+            else:
+                return
+
+
+def _begin(scheduler: TransactionalScheduler, number: int, begin: Begin) -> PendingReceipt:
+    try:
+        pending = begin(scheduler)
+    except ScheduleError as error:
+        raise RefusedRecordError(number, str(error)) from error
+    except KafkaException as exception:
+        error_: KafkaError = exception.args[0]
+        if error_.code() in REFUSALS:
+            raise RefusedRecordError(number, error_.str(), error_) from exception
+        raise
+    scheduler.poll()
+    return pending
+
+
+def _refused(begun: Sequence[tuple[int, PendingReceipt]]) -> RefusedRecordError | None:
+    """The one that Kafka has refused: of a batch, which is refused whole, the largest."""
+    refused = [(number, one.error, one.message) for number, one in begun if one.error and one.error.code() in REFUSALS]
+    if not refused:
+        return None
+    number, error, _ = max(refused, key=lambda found: len(found[2].value() or b"") if found[2] else 0)
+    return RefusedRecordError(number, error.str(), error)
+
+
+def _place(pending: PendingReceipt) -> Place:
+    receipt = pending.receipt()
+    return Place(receipt.schedule_topic, receipt.partition, receipt.offset, receipt.deliver_ms)
+
+
+def _words(error: KafkaException) -> str:
+    return str(error.args[0].str())

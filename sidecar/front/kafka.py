@@ -1,0 +1,167 @@
+"""The API's own Kafka clients, made when they are first needed, and Kafka's errors as problems."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.async_producer import AsyncScheduledProducer
+from connectors.clients import Clients, KafkaClients
+from connectors.dead_letters import DeadLetters
+from connectors.dead_letters.cluster import Cluster
+from connectors.kafka import common_config
+from connectors.kafka_errors import REFUSALS
+from sidecar.front.at_once import (
+    AtOnce,
+    Done,
+    KeyReusedError,
+    NothingDoneError,
+    NotKnownError,
+    RefusedRecordError,
+    TransactionalScheduler,
+    Work,
+)
+from sidecar.front.key_ledger import KeyLedger
+from sidecar.settings import Settings
+from sidecar.web.problems import Kind, ProblemError
+
+ACKNOWLEDGED_WITHIN_S = 5.0
+"""How long a request waits for Kafka."""
+
+RECORD_MAX_BYTES = 16_000_000
+"""How large a record may be is the topic's business; this is more than any of them takes."""
+
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
+_UNKNOWN_PLACE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
+T = TypeVar("T")
+
+
+class FrontKafka:
+    """Producers and dead letters for the settings.
+
+    Args:
+        clients: in tests, those of an in-memory Kafka.
+    """
+
+    def __init__(self, settings: Settings, clients: Clients | None = None) -> None:
+        self._settings = settings
+        self._clients: Clients = clients or KafkaClients()
+        self._names = settings.topic_names
+        self._producer: AsyncScheduledProducer | None = None
+        self._making = asyncio.Lock()
+        self._dead_letters: DeadLetters | None = None
+        self._dead_letters_lock = threading.Lock()
+        self._at_once = AtOnce(self._make_scheduler, self._make_ledger, self._clients.clock)
+
+    async def producer(self) -> AsyncScheduledProducer:
+        """For records one by one."""
+        async with self._making:
+            if self._producer is None:
+                producer = AsyncScheduledProducer(
+                    {**self._config("http"), "message.timeout.ms": int(ACKNOWLEDGED_WITHIN_S * 1000)},
+                    names=self._names,
+                    levels=self._settings.levels,
+                    clients=self._clients,
+                )
+                self._producer = await producer.__aenter__()
+            return self._producer
+
+    async def at_once(self, work: Work) -> Done:
+        """Carry out a request, all of it or nothing. Raises ProblemError."""
+        if self._settings.guarantee != "exactly_once":
+            raise ProblemError(
+                Kind.NOT_OFFERED,
+                "lists, send-backs and Idempotency-Key need Kafka's transactions, which this sidecar does without "
+                "(guarantee: at_least_once); send messages one by one, or write to the topics",
+            )
+        try:
+            return await asyncio.shield(asyncio.wrap_future(self._at_once.submit(work)))
+        except NothingDoneError as error:
+            raise ProblemError(Kind.UNAVAILABLE, f"Kafka does not answer, nothing was done: {error}") from None
+        except NotKnownError as error:
+            raise ProblemError(
+                Kind.UNKNOWN_OUTCOME,
+                f"Kafka has not answered the commit ({error}); repeat the request with the same Idempotency-Key",
+            ) from None
+        except KeyReusedError:
+            raise ProblemError(
+                Kind.KEY_REUSED, "this Idempotency-Key has come with another body before; take a new key"
+            ) from None
+        except RefusedRecordError as error:
+            where = "" if len(work.records) == 1 else f"{error.number}"
+            if error.error is None:
+                raise ProblemError.of_fields([(where, str(error))]) from None
+            raise problem_of(error.error, where) from None
+
+    def dead_letters(self) -> DeadLetters:
+        """Blocks; raises DeadLettersError."""
+        with self._dead_letters_lock:
+            if self._dead_letters is None:
+                config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
+                self._dead_letters = DeadLetters(config, names=self._names, clients=self._clients)
+            return self._dead_letters
+
+    def settle_earlier_life(self) -> None:
+        """End a transaction that a process before this one has left open: readers of its topics wait for it."""
+        if self._settings.guarantee == "exactly_once":
+            self._at_once.submit(Work(()))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _config(self, name: str) -> dict[str, Any]:
+        settings = self._settings
+        common = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-{name}")
+        return {**common, "message.max.bytes": RECORD_MAX_BYTES}
+
+    def _make_scheduler(self) -> TransactionalScheduler:
+        settings = self._settings
+        return TransactionalScheduler(
+            self._config("http-transactions"),
+            f"{settings.group_id}-{settings.identity}-http",
+            self._names,
+            settings.levels,
+            self._clients,
+        )
+
+    def _make_ledger(self) -> KeyLedger:
+        config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
+        return KeyLedger(Cluster(config, self._clients), self._names.idempotency)
+
+
+async def acknowledged(begun: Awaitable[T], *, id: str = "") -> T:  # noqa: A002
+    """Kafka's answer to one record. Raises ProblemError.
+
+    Args:
+        id: the message's, told where it is not known what became of it.
+    """
+    try:
+        async with asyncio.timeout(2 * ACKNOWLEDGED_WITHIN_S):
+            return await begun
+    except TimeoutError:
+        error = KafkaError(KafkaError._MSG_TIMED_OUT)
+    except KafkaException as exception:
+        error = exception.args[0]
+    if error.code() in REFUSALS:
+        raise problem_of(error)
+    more: dict[str, Any] = {"id": id} if id else {}
+    raise ProblemError(
+        Kind.UNKNOWN_OUTCOME,
+        f"Kafka has not acknowledged the record within {ACKNOWLEDGED_WITHIN_S:.0f} s ({error.str()}), so it may or may "
+        "not be there; with an Idempotency-Key a repeated request is harmless",
+        **more,
+    )
+
+
+def problem_of(error: KafkaError, field: str = "") -> ProblemError:
+    """What Kafka has against a record."""
+    where = f"item {field}: " if field else ""
+    if error.code() in _TOO_LARGE:
+        detail = f"{where}the record is larger than its schedule topic takes; send less, or raise max.message.bytes"
+        return ProblemError(Kind.TOO_LARGE, detail)
+    if error.code() in _UNKNOWN_PLACE:
+        detail = f"{where}there is no such schedule topic or partition ({error.str()}); run 'timewheel topics check'"
+        return ProblemError(Kind.REFUSED, detail)
+    return ProblemError(Kind.REFUSED, f"{where}Kafka refuses the record: {error.str()}")

@@ -1,0 +1,116 @@
+"""Which Idempotency-Keys have come, and what became of their requests: a topic of ours.
+
+An entry is written in the transaction that also writes the records of the request: either both are there, or neither.
+The topic keeps a day; memory keeps the newest entries of it, up to `CACHE_MAX_BYTES`, and is made anew from the topic
+by whoever starts, and caught up with what others (replicas of the sidecar) have written.
+"""
+
+from collections import OrderedDict
+
+import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import NotAnsweredError
+
+KEPT_MS = 24 * 3_600_000
+CACHE_MAX_BYTES = 32 * 2**20
+
+_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(KEPT_MS), "retention.bytes": "-1"}
+_BATCH = 5_000
+_MADE_WITHIN_S = 5.0
+_ENTRY_BYTES = 400
+"""What an entry costs in memory beside its places, about."""
+_PLACE_BYTES = 250
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a record of the request stands, and when it is due."""
+
+    topic: str
+    partition: int
+    offset: int
+    deliver_ms: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A record of the ledger: a request that has been carried out."""
+
+    key: str
+    """Hash of the Idempotency-Key and of what is asked with it."""
+    fingerprint: str
+    """Hash of the request's body."""
+    places: list[Place]
+    done_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return _ENTRY_BYTES + _PLACE_BYTES * len(self.places)
+
+
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class KeyLedger:
+    """The topic, and its newest entries in memory. Raises NotAnsweredError where Kafka does not answer."""
+
+    def __init__(self, cluster: Cluster, topic: str, cache_max_bytes: int = CACHE_MAX_BYTES) -> None:
+        self.topic = topic
+        self._cluster = cluster
+        self._cache_max_bytes = cache_max_bytes
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._size_bytes = 0
+        self._read_until: int | None = None
+        """The offset that is to be read next; None: it has not been opened."""
+
+    def catch_up(self) -> None:
+        """Read what has been committed since, and make the topic if it is missing."""
+        if self._read_until is not None:
+            self._read_on()
+            return
+        self._cluster.create(self.topic, _CONFIGS)
+        # A topic that has just been made has no leader for a moment.
+        patience = Retrying(
+            retry=retry_if_exception_type(NotAnsweredError),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(_MADE_WITHIN_S),
+            reraise=True,
+        )
+        patience(self._read_on)
+
+    def _read_on(self) -> None:
+        for place, (begin, end) in self._cluster.ends([self.topic]).items():
+            known = begin if self._read_until is None else max(begin, self._read_until)
+            if known < end:
+                with self._cluster.scan({place: (known, end)}, lambda: _BATCH) as batches:
+                    for batch in batches:
+                        for message in batch:
+                            self._add(message.value() or b"")
+            self._read_until = end
+
+    def committed(self, entries: list[Entry], last_offset: int) -> None:
+        """Entries of our own, the last of them at an offset, are committed."""
+        for entry in entries:
+            self._keep(entry)
+        # Where they follow what is known, there is nothing to read: they, and the transaction's marker.
+        if self._read_until == last_offset + 1 - len(entries):
+            self._read_until = last_offset + 2
+
+    def find(self, key: str, now_ms: int) -> Entry | None:
+        """The entry of a key that came within the last day."""
+        entry = self._entries.get(key)
+        return None if entry is None or entry.done_ms + KEPT_MS < now_ms else entry
+
+    def _add(self, raw: bytes) -> None:
+        try:
+            self._keep(_decode(raw))
+        except msgspec.MsgspecError:  # not ours
+            return
+
+    def _keep(self, entry: Entry) -> None:
+        known = self._entries.pop(entry.key, None)
+        self._size_bytes += entry.size_bytes - (known.size_bytes if known is not None else 0)
+        self._entries[entry.key] = entry
+        while self._size_bytes > self._cache_max_bytes and len(self._entries) > 1:
+            _, oldest = self._entries.popitem(last=False)
+            self._size_bytes -= oldest.size_bytes

@@ -1,0 +1,144 @@
+"""``POST /api/v1/send-back``: a consumer has failed a message, and asks for another attempt.
+
+What it writes is what `connectors.RetryingConsumer` writes: the failed record, and in its headers who failed and how
+often. It goes as one transaction, and an Idempotency-Key makes a repeated request harmless: no attempt is lost or
+counted twice.
+"""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field, ValidationError
+
+from connectors.contract import Header, is_legal_topic_name
+from connectors.pending_receipt import PendingReceipt
+from connectors.schedule_record import Carried
+from sidecar.front.at_once import TransactionalScheduler, Work
+from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
+from sidecar.front.kafka import FrontKafka
+from sidecar.schedule_request import MessageBody, field_faults
+from sidecar.settings import Settings
+from sidecar.web.problems import Kind, ProblemError, described
+
+_NUMBERS = {
+    "delay_level": str(Header.DELAY),
+    "reconsume_times": str(Header.RECONSUME_TIME),
+    "max_reconsume_times": str(Header.MAX_RECONSUME_TIMES),
+}
+_DELAY = str(Header.DELAY)
+_GROUP, _RETRY_TOPIC = str(Header.CONSUMER_GROUP), str(Header.RETRY_TOPIC)
+_EXAMPLE = {"group": "billing", "topic": "orders", "key": "17", "value": "order 17"}
+
+
+class SendBackRequest(MessageBody):
+    """The message as the consumer saw it, and who failed."""
+
+    group: str = Field(min_length=1, max_length=255, description="The consumer group that is to have it again.")
+    topic: str | None = Field(
+        None, description="Where it was read from; may be left out where its headers have a RETRY_TOPIC."
+    )
+    delay_level: int | None = Field(
+        None, ge=-1, le=2**31 - 1, description="When: a delay level; -1: never, it is dead; none or 0: ever later."
+    )
+    reconsume_times: int | None = Field(
+        None, ge=0, le=2**31 - 2, description="How often it has been tried again; none: as its headers say."
+    )
+    max_reconsume_times: int | None = Field(
+        None, ge=0, le=2**31 - 2, description="After how many attempts it is dead; none: as its headers say, or 16."
+    )
+
+
+class SendBackAnswer(BaseModel):
+    """Where the record stands on the send-back topic."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
+    """Writes to this sidecar's send-back topic."""
+    router = APIRouter()
+    keys = KeysInProgress()
+
+    @router.post(
+        "/api/v1/send-back",
+        status_code=202,
+        response_model=SendBackAnswer,
+        summary="Ask for another attempt at a message that a consumer has failed",
+        responses=described(Kind.IN_PROGRESS, Kind.INVALID, Kind.KEY_REUSED, Kind.REFUSED, Kind.UNKNOWN_OUTCOME),
+        openapi_extra={
+            "parameters": [PARAMETER],
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {
+                        "schema": SendBackRequest.model_json_schema(),
+                        "examples": {"failed": {"value": _EXAMPLE}},
+                    }
+                },
+            },
+        },
+    )
+    async def send_back(request: Request, response: Response) -> Any:
+        body = await request.body()
+        try:
+            wanted = SendBackRequest.model_validate_json(body)
+        except ValidationError as error:
+            raise ProblemError.of_fields(field_faults(error, SendBackRequest)) from None
+        _check(settings, wanted)
+        key = key_of(request, body)
+        headers = _headers(wanted)
+        topic = settings.topic_names.send_back
+
+        def begin(scheduler: TransactionalScheduler) -> PendingReceipt:
+            return scheduler.begin_record(topic, wanted.payload, wanted.key_bytes, headers)
+
+        with keys.hold(key):
+            done = await kafka.at_once(Work([begin], key))
+        if done.is_replay:
+            response.headers[REPLAYED] = "true"
+        place = done.places[0]
+        return SendBackAnswer(topic=place.topic, partition=place.partition, offset=place.offset)
+
+    return router
+
+
+def _headers(wanted: SendBackRequest) -> Carried:
+    """As the consumer saw them, with what the request says in place of what they said."""
+    carried: Carried = [(name, value.encode() if isinstance(value, str) else value) for name, value in wanted.headers]
+    told = {_GROUP: wanted.group}
+    if wanted.topic is not None and not _origin(wanted):
+        told[_RETRY_TOPIC] = wanted.topic
+    for field, name in _NUMBERS.items():
+        number = getattr(wanted, field)
+        if number is not None:
+            told[name] = str(number)
+    # The level of the attempt before says nothing of this one.
+    kept = [header for header in carried if header[0] not in {*told, _DELAY}]
+    return [*kept, *((name, text.encode()) for name, text in told.items())]
+
+
+def _origin(wanted: SendBackRequest) -> bytes:
+    """The topic that it first came from, which the headers of a retry tell; empty where they do not."""
+    given = [value for name, value in wanted.headers if name == _RETRY_TOPIC and value]
+    if not given:
+        return b""
+    return given[-1].encode() if isinstance(given[-1], str) else given[-1] or b""
+
+
+def _check(settings: Settings, wanted: SendBackRequest) -> None:
+    """What the sidecar would reject, as far as that can be told at once."""
+    names = settings.topic_names
+    faults = []
+    if wanted.group == settings.group_id:
+        faults.append(("group", "is the sidecar's own; name the consumer group that has failed"))
+    elif not all(map(is_legal_topic_name, (names.retry(wanted.group), names.dead_letter(wanted.group)))):
+        faults.append(("group", "is too long for the name of a topic"))
+    elif not settings.is_group_allowed(wanted.group):
+        faults.append(("group", "is not among allowed_groups of this sidecar"))
+    origin = _origin(wanted).decode(errors="replace") or wanted.topic or ""
+    if not is_legal_topic_name(names.physical(origin)):
+        faults.append(("topic", "names no topic of Kafka; say where the message was read from"))
+    if faults:
+        raise ProblemError.of_fields(faults)

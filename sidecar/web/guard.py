@@ -1,0 +1,311 @@
+"""What a request has to be before anybody looks at it: an ASGI application around another.
+
+    check                                             answer     paths
+    path, query, header sizes                         414, 431   all
+    Host is a loopback name (no token is set)         421        all but probes
+    Origin is our own (no token is set)               403        all but probes
+    bearer token                                      401        /api/
+    room: requests under way, bytes of bodies         503        all but probes
+    JSON, of a bounded size, arrived in time          415 413 408  with a body
+
+Without a token, a page that the user of this machine has open must not be able to ask us anything: its requests carry
+an Origin, and after DNS rebinding a Host, that is not ours; those without either cannot carry JSON.
+
+Bodies are read here, whole, before the request takes one of the places: slow clients wait outside.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sidecar.web.problems import Kind, ProblemError
+
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Never need a token, nor a place; kubelet and Prometheus ask under any name."""
+
+TARGET_MAX_BYTES = 16 * 2**10
+"""Of path and query: a receipt, whose key and id may have 1,024 bytes each, stands in one."""
+HEADERS_MAX_BYTES = 16 * 2**10
+BODIES_MAX_BYTES = 64 * 2**20
+"""Of all requests together."""
+PLACES = 64
+"""Requests under way."""
+QUEUE_MAX = 1_024
+"""Requests that wait for a place."""
+STREAMS_MAX = 32
+"""Answers that go on for ever: server-sent events."""
+BODY_WITHIN_S = 10.0
+DONE_WITHIN_S = 90.0
+"""A request that takes longer is given up, its connection closed: nobody may keep a place for ever."""
+
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_JSON = "application/json"
+
+
+class Limits(NamedTuple):
+    """What may be set otherwise, by a setting or a test."""
+
+    body_max_bytes: int = 4 * 2**20
+    bodies_max_bytes: int = BODIES_MAX_BYTES
+    places: int = PLACES
+    queue_max: int = QUEUE_MAX
+    streams_max: int = STREAMS_MAX
+    body_within_s: float = BODY_WITHIN_S
+    done_within_s: float = DONE_WITHIN_S
+
+
+class Guard:
+    """See the module.
+
+    Args:
+        token: what the API wants; None: nothing, and then only pages of ours may ask.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, limits: Limits | None = None) -> None:
+        self._app = app
+        self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._limits = limits or Limits()
+        self._places = asyncio.Semaphore(self._limits.places)
+        self._queue = 0
+        self._streams = 0
+        self._bodies_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            self._check(scope)
+            if _is_probe(scope):
+                await self._app(scope, _without_body(receive), answer.send)
+            else:
+                await self._admit(scope, receive, answer)
+        except ProblemError as problem:
+            if answer.has_begun:
+                raise
+            await problem.response()(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        """What the head of the request tells. Raises ProblemError."""
+        if len(scope["raw_path"]) + len(scope["query_string"]) > TARGET_MAX_BYTES:
+            raise ProblemError(Kind.PATH_TOO_LONG, f"path and query may have {TARGET_MAX_BYTES} bytes")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_MAX_BYTES:
+            raise ProblemError(Kind.HEADERS_TOO_LARGE, f"the header may have {HEADERS_MAX_BYTES} bytes")
+        if _is_probe(scope):
+            return
+        if self._authorization is None:
+            _check_that_no_other_site_asks(scope)
+        elif scope["path"].startswith("/api/"):
+            given = _header(scope, b"authorization") or b""
+            if not hmac.compare_digest(given, self._authorization):
+                raise ProblemError(
+                    Kind.UNAUTHORISED,
+                    "send the header Authorization: Bearer with the value of the setting http_token",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+
+    async def _admit(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        if self._queue >= self._limits.queue_max:
+            raise ProblemError(Kind.UNAVAILABLE, f"{self._queue} requests wait already; ask again")
+        body = _Body(self)
+        self._queue += 1
+        try:
+            await body.read(scope, receive)
+            await self._places.acquire()
+        except BaseException:
+            body.forget()
+            raise
+        finally:
+            self._queue -= 1
+        place = _Place(self)
+        try:
+            await self._run(scope, body, answer, place)
+        finally:
+            place.leave()
+            body.forget()
+
+    async def _run(self, scope: Scope, body: "_Body", answer: "_Answer", place: "_Place") -> None:
+        """Run the application on a body that has been read, for a bounded time."""
+        try:
+            async with asyncio.timeout(self._limits.done_within_s) as limit:
+
+                def on_stream() -> None:
+                    place.become_stream()
+                    limit.reschedule(None)
+
+                answer.on_stream = on_stream
+                await self._app(scope, body.receive, answer.send)
+        except TimeoutError:
+            if not answer.has_begun:
+                raise ProblemError(
+                    Kind.UNKNOWN_OUTCOME, f"not done within {self._limits.done_within_s:.0f} s"
+                ) from None
+
+    # What requests share; see `_Body` and `_Place`.
+
+    def take_bytes(self, count: int) -> None:
+        if self._bodies_bytes + count > self._limits.bodies_max_bytes:
+            raise ProblemError(Kind.UNAVAILABLE, "the bodies of the requests under way fill the memory for them")
+        self._bodies_bytes += count
+
+    def give_bytes(self, count: int) -> None:
+        self._bodies_bytes -= count
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    def leave_place(self) -> None:
+        self._places.release()
+
+    def take_stream(self) -> None:
+        if self._streams >= self._limits.streams_max:
+            raise ProblemError(Kind.UNAVAILABLE, f"{self._streams} pages are watching already; close one")
+        self._streams += 1
+
+    def leave_stream(self) -> None:
+        self._streams -= 1
+
+
+class _Answer:
+    """Sends an answer, and knows whether it has begun, and whether it is a stream."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.on_stream: Callable[[], None] = lambda: None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if _is_stream(message["headers"]):
+                self.on_stream()
+            self.has_begun = True
+        await self._send(message)
+
+
+class _Place:
+    """A request's place among those under way, or among the streams."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._leave = guard.leave_place
+
+    def become_stream(self) -> None:
+        self._guard.take_stream()
+        self._leave()
+        self._leave = self._guard.leave_stream
+
+    def leave(self) -> None:
+        self._leave()
+
+
+class _Body:
+    """A request's body, read whole and given out once."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._chunks: list[bytes] = []
+        self._size_bytes = 0
+        self._receive: Receive | None = None
+        self._is_told = False
+
+    async def read(self, scope: Scope, receive: Receive) -> None:
+        """Raises ProblemError."""
+        self._receive = receive
+        most = self._guard.limits.body_max_bytes
+        length = _header(scope, b"content-length")
+        if length is None and _header(scope, b"transfer-encoding") is None:
+            return
+        if length is not None and int(length) > most:
+            raise _too_large(most)
+        if length != b"0":
+            media_type = (_header(scope, b"content-type") or b"").decode("latin-1").partition(";")[0].strip().lower()
+            if media_type != _JSON:
+                raise ProblemError(
+                    Kind.UNSUPPORTED_MEDIA_TYPE, f"the body is '{media_type}'; send JSON with Content-Type: {_JSON}"
+                )
+        try:
+            async with asyncio.timeout(self._guard.limits.body_within_s):
+                await self._read_all(receive, most)
+        except TimeoutError:
+            detail = f"the body did not arrive within {self._guard.limits.body_within_s:.0f} s"
+            raise ProblemError(Kind.TOO_SLOW, detail) from None
+
+    async def _read_all(self, receive: Receive, most: int) -> None:
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ProblemError(Kind.BAD_REQUEST, "the client has gone")
+            chunk = message.get("body", b"")
+            self._guard.take_bytes(len(chunk))
+            self._size_bytes += len(chunk)
+            self._chunks.append(chunk)
+            if self._size_bytes > most:
+                raise _too_large(most)
+            if not message.get("more_body", False):
+                return
+
+    async def receive(self) -> Message:
+        if not self._is_told:
+            self._is_told = True
+            body, self._chunks = b"".join(self._chunks), []
+            return {"type": "http.request", "body": body, "more_body": False}
+        assert self._receive is not None
+        return await self._receive()  # waits for the client to go
+
+    def forget(self) -> None:
+        self._guard.give_bytes(self._size_bytes)
+        self._size_bytes = 0
+
+
+def _is_probe(scope: Scope) -> bool:
+    return scope["path"] in PROBES and scope["method"] == "GET"
+
+
+def _without_body(receive: Receive) -> Receive:
+    """Whatever comes with a probe, nobody reads it."""
+    told = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def nothing() -> Message:
+        return told.pop() if told else await receive()
+
+    return nothing
+
+
+def _check_that_no_other_site_asks(scope: Scope) -> None:
+    host = (_header(scope, b"host") or b"").decode("latin-1")
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name not in _LOOPBACK_NAMES:
+        raise ProblemError(
+            Kind.MISDIRECTED, f"'{host[:100]}' is no loopback name; ask 127.0.0.1, or set http_token and send it"
+        )
+    origin = _header(scope, b"origin")
+    is_foreign = origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}"
+    is_from_elsewhere = _header(scope, b"sec-fetch-site") in (b"cross-site", b"same-site")
+    is_link = _header(scope, b"sec-fetch-mode") == b"navigate" and scope["method"] == "GET"
+    if is_foreign or (is_from_elsewhere and not is_link):
+        raise ProblemError(
+            Kind.FOREIGN_ORIGIN, "a page of another site may not ask this sidecar; set http_token and send it"
+        )
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    """The first of that name."""
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for header, value in headers if header == name), None)
+
+
+def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+
+
+def _too_large(most: int) -> ProblemError:
+    return ProblemError(Kind.TOO_LARGE, f"a body may have {most} bytes; send fewer messages at a time")

@@ -1,0 +1,138 @@
+"""What is made from something else, so that the two never disagree: ``make charts`` writes it, tests compare it.
+
+- ``config`` in the chart's values.schema.json: the sidecar's settings, from their model;
+- files/ of the chart: the alerts and the dashboard of monitoring/, which Helm finds nowhere else;
+- deploy/statefulset/timewheel.yaml: the chart's defaults for those without Helm;
+- deploy/sidecar/sidecar.yaml: the native sidecar's containers and volumes, as a patch for kustomize.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+
+from sidecar.settings import Settings
+from tests.support.helm import CHART, ROOT, one, pod_of, template
+
+SCHEMA = CHART / "values.schema.json"
+STATEFULSET = ROOT / "deploy" / "statefulset" / "timewheel.yaml"
+PATCH = ROOT / "deploy" / "sidecar" / "sidecar.yaml"
+
+COPIED = ("alerts.yaml", "grafana-dashboard.json")
+
+DECIDED_BY_THE_CHART = frozenset(
+    {
+        "bootstrap_servers",
+        "kafka",
+        "instance_id",
+        "membership",
+        "data_dir",
+        "http_address",
+        "http_token",
+        "log_format",
+    }
+)
+"""Settings that `config` cannot hold: other values say them, or the mode does."""
+
+_HEADER = "# Made from charts/timewheel by `make charts`."
+
+
+def config_schema() -> dict[str, Any]:
+    """JSON Schema of the settings that `config` may hold."""
+    properties = {}
+    for name, field in Settings.model_fields.items():
+        if name in DECIDED_BY_THE_CHART:
+            continue
+        kind: dict[str, Any] = {"description": field.description}
+        if get_origin(field.annotation) is Literal:
+            kind["enum"] = list(get_args(field.annotation))
+        elif field.annotation is bool:
+            kind["type"] = "boolean"
+        elif isinstance(Settings.model_construct().model_dump(mode="json", include={name})[name], str):
+            kind["type"] = "string"  # durations, globs and levels are texts too
+        else:
+            kind["type"] = "integer"
+            for item in field.metadata:
+                if hasattr(item, "ge"):
+                    kind["minimum"] = item.ge
+                if hasattr(item, "le"):
+                    kind["maximum"] = item.le
+        properties[name] = kind
+    return {
+        "type": "object",
+        "description": "Settings of the sidecar, as `timewheel config` lists them.",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def schema_text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def statefulset_text() -> str:
+    """The chart's defaults as plain manifests, for any namespace; the Secret of the token is the user's to make."""
+    values = {"fullnameOverride": "timewheel", "http": {"token": {"existingSecret": "timewheel-http"}}}
+    rendered = [each for each in template(values, release="timewheel") if each["kind"] != "Pod"]
+    secret = "kubectl create secret generic timewheel-http --from-literal=token=$(openssl rand -hex 20)"
+    return f"{_HEADER} The API's token comes first:\n# {secret}\n" + "---\n".join(map(_plain, rendered))
+
+
+def patch_text() -> str:
+    """The native sidecar as a strategic merge patch, from what the chart's template gives an application."""
+    pod = pod_of(one(_application(), "Deployment"))["spec"]
+    (container,) = [each for each in pod["initContainers"] if each["name"] == "timewheel"]
+    volumes = [each for each in pod["volumes"] if each["name"].startswith("timewheel-")]
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "any"},
+        "spec": {"template": {"spec": {"initContainers": [container], "volumes": volumes}}},
+    }
+    return f"{_HEADER}\n" + yaml.safe_dump(patch, sort_keys=False)
+
+
+def _application() -> list[dict[str, Any]]:
+    """A chart that does nothing but include the templates."""
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        (directory / "charts").mkdir()
+        (directory / "charts" / "timewheel").symlink_to(CHART)
+        (directory / "templates").mkdir()
+        (directory / "Chart.yaml").write_text("apiVersion: v2\nname: application\nversion: 0.1.0\n")
+        (directory / "templates" / "deployment.yaml").write_text(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: any}\nspec:\n  template:\n    spec:\n"
+            '      initContainers: {{- include "timewheel.sidecar" .Subcharts.timewheel | nindent 8 }}\n'
+            '      volumes: {{- include "timewheel.sidecar.volumes" .Subcharts.timewheel | nindent 8 }}\n'
+        )
+        values = {
+            "mode": "sidecar",
+            "fullnameOverride": "timewheel",
+            "http": {"token": {"existingSecret": "timewheel-http"}},
+        }
+        return template({"timewheel": values}, chart=directory)
+
+
+def _plain(rendered: dict[str, Any]) -> str:
+    """Without what only Helm wants to know."""
+    text = yaml.safe_dump(rendered, sort_keys=False, width=120)
+    text = re.sub(r"^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^  namespace: apps\n", "", text, flags=re.MULTILINE)
+
+
+def main() -> None:
+    for name in COPIED:
+        shutil.copy(ROOT / "monitoring" / name, CHART / "files" / name)
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["config"] = config_schema()
+    SCHEMA.write_text(schema_text(schema))
+    STATEFULSET.write_text(statefulset_text())
+    PATCH.write_text(patch_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The chart renders in each mode and with many values, to objects that Kubernetes' own schemas take."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.charts import generate
+from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, shop, template
+
+VERSIONS = ("1.35", "1.36", "1.37")
+"""The newest three minor versions of Kubernetes."""
+
+CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+"""The Prometheus operator's, which Kubernetes has no schema for."""
+
+EVERYTHING: dict[str, Any] = {
+    "commonLabels": {"team": "payments"},
+    "commonAnnotations": {"owner": "payments"},
+    "image": {"registry": "registry.example.com:5000", "digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "replicaCount": 3,
+    "kafka": {
+        "bootstrapServers": "a.example.com:9093,b.example.com:9093",
+        "options": {"client.rack": "${env:ZONE}", "socket.keepalive.enable": True},
+        "tls": {"enabled": True, "ca": {"existingSecret": "ca"}, "client": {"existingSecret": "client"}},
+        "sasl": {"enabled": True, "existingSecret": "login"},
+    },
+    "config": {"group_id": "shop", "levels": "1s 5s 10s", "partitions": 6, "trace_headers": True, "workers": 2},
+    "http": {"port": 9000, "token": {"existingSecret": "token", "key": "http"}},
+    "serviceAccount": {"name": "scheduler", "annotations": {"a": "b"}},
+    "persistence": {"size": "50Gi", "storageClass": "fast", "labels": {"l": "1"}, "annotations": {"a": "1"}},
+    "resources": {"limits": {"memory": "2Gi"}, "requests": {"cpu": 1, "memory": "2Gi"}},
+    "minReadySeconds": 5,
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
+    "podDisruptionBudget": {"maxUnavailable": "34%"},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "affinity": {"nodeAffinity": {}},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "priorityClassName": "high",
+    "podLabels": {"p": "1"},
+    "podAnnotations": {"p": "1"},
+    "extraEnv": [{"name": "ZONE", "value": "a"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "networkPolicy": {
+        "ingressFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}, {"ports": [{"port": 9093, "protocol": "TCP"}]}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s", "scrapeTimeout": "5s"},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbookBaseUrl": "https://git.example.com/timewheel/",
+    },
+    "dashboard": {"enabled": True, "annotations": {"folder": "Kafka"}},
+    "audit": {"enabled": True, "args": ["--late-after", "5s"], "existingClaim": "results"},
+}
+
+CASES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "sidecar": {"mode": "sidecar"},
+    "sidecar with everything": EVERYTHING | {"mode": "sidecar"},
+    "no volume": {"persistence": {"enabled": False}},
+    "nothing optional": {
+        "serviceAccount": {"create": False},
+        "podDisruptionBudget": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+    },
+    "login in the clear": {"kafka": {"sasl": {"enabled": True, "existingSecret": "login", "mechanism": "PLAIN"}}},
+    "encryption by the system's authorities": {"kafka": {"tls": {"enabled": True}}},
+    "audit without a claim": {"audit": {"enabled": True}},
+    "long names": {"fullnameOverride": "n" * 52, "audit": {"enabled": True}},
+    "no replica": {"replicaCount": 0},
+}
+
+
+def assert_valid(found: list[Object]) -> None:
+    """Every object, by the schemas of every version."""
+    assert found
+    for each in found:
+        if each["kind"] in CUSTOM:
+            continue
+        for version in VERSIONS:
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return CASES[request.param]
+
+
+def test_objects_are_what_kubernetes_takes(case: dict[str, Any]) -> None:
+    assert_valid(template(case))
+
+
+def test_schemas_refuse_what_is_no_kubernetes() -> None:
+    found = template()
+    one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]["startupProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="startupProb"):
+        assert_valid(found)
+
+
+def test_helm_lints_the_chart_without_a_warning() -> None:
+    assert "0 chart(s) failed" in run("helm", "lint", "--strict", CHART)
+
+
+def test_each_mode_renders_its_own_objects() -> None:
+    assert kinds(template()) == {
+        "ConfigMap",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "StatefulSet",
+    }
+    assert kinds(template({"mode": "sidecar"})) == {"ConfigMap", "Pod", "Secret"}
+    assert kinds(template(EVERYTHING)) - kinds(template()) == {"CronJob", "ServiceMonitor", "PrometheusRule"}
+    assert "PodMonitor" in kinds(template(EVERYTHING | {"mode": "sidecar"}))
+
+
+def test_the_prometheus_operator_finds_ports_and_rules() -> None:
+    found = template(EVERYTHING)
+    monitor, service = one(found, "ServiceMonitor"), one(found, "Service")
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"] == "http"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    rules = [rule for group in one(found, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert "TimewheelDown" in {rule["alert"] for rule in rules}
+    links = {rule["annotations"]["runbook_url"].partition("docs/")[0] for rule in rules}
+    assert links == {"https://git.example.com/timewheel/"}
+    dashboard = one(found, "ConfigMap", "rel-timewheel-dashboard")
+    assert yaml.safe_load(dashboard["data"]["timewheel.json"])["panels"]
+
+
+def test_notes_tell_how_to_go_on() -> None:
+    text = run("helm", "install", "rel", CHART, "--dry-run=client", "--namespace", "apps")
+    assert "helm test rel --namespace apps" in text
+    assert "kubectl --namespace apps exec rel-timewheel-0 -- timewheel status" in text
+    assert "Kafka is spoken to in the clear" in text
+    text = run("helm", "install", "rel", CHART, "--dry-run=client", "--set", "mode=sidecar")
+    assert '{{- include "timewheel.sidecar" .Subcharts.timewheel | nindent 8 }}' in text
+
+
+# --- beside an application --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def application() -> list[Object]:
+    return shop()
+
+
+def test_an_applications_chart_includes_the_sidecar(application: list[Object]) -> None:
+    assert_valid(application)
+    pod = pod_of(one(application, "Deployment"))["spec"]
+    (sidecar,) = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"  # what makes a native sidecar of it
+    own = {each["metadata"]["name"] for each in application if each["kind"] in ("ConfigMap", "Secret")}
+    mounted = {volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume}
+    assert mounted <= own
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in sidecar["volumeMounts"]} == volumes
+    settings = yaml.safe_load(one(application, "ConfigMap")["data"]["timewheel.yaml"])
+    assert settings["membership"] == "dynamic"
+    # None has a CPU or memory request that the scheduler does not see, and the application has the API's token.
+    assert pod["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"] in own
+
+
+def test_the_template_is_refused_beside_a_statefulset(tmp_path: Path) -> None:
+    chart = shutil.copytree(ROOT / "examples" / "helm" / "shop", tmp_path / "shop")
+    (chart / "charts").mkdir()
+    (chart / "charts" / "timewheel").symlink_to(CHART)
+    with pytest.raises(HelmError, match=r"wants the value timewheel\.mode to be sidecar"):
+        template({"timewheel": {"mode": "statefulset"}}, chart=chart)
+
+
+# --- without Helm -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directory", ["statefulset", "example"])
+def test_kustomize_builds_what_kubernetes_takes(directory: str) -> None:
+    found = [each for each in yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "deploy" / directory)) if each]
+    assert_valid(found)
+
+
+def test_the_component_gives_an_application_what_the_chart_would(application: list[Object]) -> None:
+    by_kustomize = list(yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "deploy" / "example")))
+    pod = pod_of(one(by_kustomize, "Deployment"))["spec"]
+    (patched,), (included,) = pod["initContainers"], pod_of(one(application, "Deployment"))["spec"]["initContainers"]
+    included["env"][3]["valueFrom"]["secretKeyRef"]["name"] = "timewheel-http"  # a name of the user's, there
+    assert patched == included
+    config_map = one(by_kustomize, "ConfigMap")["metadata"]["name"]
+    assert {"name": "timewheel-config", "configMap": {"name": config_map}} in pod["volumes"]
+
+
+@pytest.mark.parametrize("name", generate.COPIED)
+def test_the_charts_copy_of_monitoring_is_the_same(name: str) -> None:
+    assert (CHART / "files" / name).read_text() == (ROOT / "monitoring" / name).read_text(), "make charts"
+
+
+def test_what_is_made_from_the_chart_is_up_to_date() -> None:
+    assert generate.STATEFULSET.read_text() == generate.statefulset_text(), "make charts"
+    assert generate.PATCH.read_text() == generate.patch_text(), "make charts"

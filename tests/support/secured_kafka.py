@@ -1,0 +1,122 @@
+"""Kafka as a careful operator runs it: logins (SASL/PLAIN), and the standard authorizer, which wants an ACL for all."""
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AclBinding, AdminClient
+
+from connectors.embedded.data_dir import new_cluster_id
+from connectors.embedded.jars import class_path
+from connectors.embedded.java import find_java
+from connectors.embedded.ports import any_free
+from connectors.embedded.tools import run_tool
+from tests.support.waiting import wait_until
+
+ADMIN = "admin"
+
+_DENIED = re.compile(r"Principal = User:(\S+) is Denied operation = (\S+) from host = \S+ on resource = (\S+)")
+
+
+class Denied(NamedTuple):
+    """What the authorizer has refused."""
+
+    user: str
+    operation: str
+    resource: str
+
+
+@dataclass(frozen=True)
+class SecuredKafka:
+    """A running broker. Every user's password is the name, twice."""
+
+    bootstrap_servers: str
+    log_path: Path
+
+    def login(self, user: str) -> dict[str, str]:
+        """librdkafka's options for a user."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": user + user,
+        }
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **self.login(ADMIN)})
+
+    def allow(self, acls: Sequence[AclBinding]) -> None:
+        admin = self.admin()
+        for answer in admin.create_acls(list(acls)).values():
+            answer.result(30)
+
+    def denied(self) -> list[Denied]:
+        return [Denied(*found) for found in _DENIED.findall(self.log_path.read_text(errors="replace"))]
+
+
+@contextmanager
+def secured_kafka(directory: Path, users: Sequence[str]) -> Iterator[SecuredKafka]:
+    """A broker of its own in an empty directory, ended with the block."""
+    port, controller_port = any_free(), any_free()
+    known = " ".join(f'user_{user}="{user}{user}"' for user in (ADMIN, *users))
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{module} username="{ADMIN}" password="{ADMIN}{ADMIN}" {known};'
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:ANONYMOUS",  # the latter is the controller's own listener, on loopback
+        "log.dirs": str(directory / "log"),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "4",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    }
+    file, log_path = directory / "server.properties", directory / "kafka.log"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    formatted = run_tool("kafka.tools.StorageTool", ["format", "-t", new_cluster_id(), "-c", str(file)])
+    assert formatted.returncode == 0, formatted.stdout
+    flags = [
+        "-Xmx512m",
+        f"-Djava.io.tmpdir={directory}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info",  # tells of every refusal
+    ]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [str(find_java().path), *flags, "-cp", class_path(), "kafka.Kafka", str(file)], stdout=log, stderr=log
+        )
+    broker = SecuredKafka(f"127.0.0.1:{port}", log_path)
+    try:
+        admin = broker.admin()
+
+        def answers() -> bool:
+            assert process.poll() is None, log_path.read_text()[-4000:]
+            try:
+                return bool(admin.list_topics(timeout=1).brokers)
+            except KafkaException:
+                return False
+
+        wait_until(answers, "the secured broker answers", 60, poll_s=0.2)
+        yield broker
+    finally:
+        process.kill()
+        process.wait(30)

@@ -1,0 +1,235 @@
+"""Requests in transactions, on the in-memory Kafka: all of one or nothing, each key once, whatever happens."""
+
+from collections import Counter
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from connectors.contract import DelayLevels, TopicNames
+from connectors.dead_letters.cluster import Cluster
+from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
+from sidecar.front.at_once import (
+    AtOnce,
+    Begin,
+    Key,
+    KeyReusedError,
+    NothingDoneError,
+    NotKnownError,
+    RefusedRecordError,
+    TransactionalScheduler,
+    Work,
+)
+from sidecar.front.key_ledger import KEPT_MS, Entry, KeyLedger
+
+NAMES = TopicNames()
+
+
+def message(value: str, level: int | None = None) -> Begin:
+    delay_ms = 1_000 if level is None else None
+    return lambda scheduler: scheduler.begin_send("orders", value, delay_ms=delay_ms, level=level)
+
+
+def work(*values: str, key: str | None = None, body: str = "b") -> Work:
+    return Work([message(value) for value in values], Key(key, body) if key else None)
+
+
+class Bench:
+    """A cluster, and processes that come and go."""
+
+    def __init__(self) -> None:
+        self.kafka = InMemoryKafka()
+        self.kafka.create_topic(NAMES.wheel, 2)
+        self.kafka.create_topic(NAMES.level(1), 1)
+        self._numbers = count()
+        self.now_ms = 0
+        self.cache_max_bytes = 2**20
+
+    def start(self, identity: str = "a") -> AtOnce:
+        """A process with nothing in memory."""
+        clients = self.kafka.process(f"p{next(self._numbers)}")
+        return AtOnce(
+            lambda: TransactionalScheduler({}, f"t-{identity}", NAMES, DelayLevels((1_000,)), clients),
+            lambda: KeyLedger(Cluster({"bootstrap.servers": "b"}, clients), NAMES.idempotency, self.cache_max_bytes),
+            self.kafka.clock,
+            lambda: self.now_ms,
+        )
+
+    def scheduled(self) -> Counter[bytes]:
+        """The values that a sidecar would see, and how often."""
+        consumer = self.kafka.consumer({"group.id": "r", "auto.offset.reset": "earliest"})
+        places = [(NAMES.wheel, 0), (NAMES.wheel, 1), (NAMES.level(1), 0)]
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+        seen = Counter([one.value() for one in consumer.consume(10_000, 1.0) if one.error() is None])
+        consumer.close()
+        return seen
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_all_of_a_request_is_there_with_its_places(bench: Bench) -> None:
+    one = Work([message("a"), message("b", level=1)])
+    bench.start().settle([one])
+    done = one.done.result(0)
+    assert [place.topic for place in done.places] == [NAMES.wheel, NAMES.level(1)]
+    assert not done.is_replay
+    assert bench.scheduled() == {b"a": 1, b"b": 1}
+
+
+def test_a_key_that_comes_again_is_answered_as_it_was(bench: Bench) -> None:
+    at_once = bench.start()
+    first, again = work("a", "b", key="k"), work("a", "b", key="k")
+    at_once.settle([first])
+    at_once.settle([again])
+    assert again.done.result(0).places == first.done.result(0).places
+    assert (first.done.result(0).is_replay, again.done.result(0).is_replay) == (False, True)
+    assert bench.scheduled() == {b"a": 1, b"b": 1}
+
+
+def test_a_key_is_known_after_a_restart_and_to_other_replicas(bench: Bench) -> None:
+    first = work("a", key="k")
+    other = bench.start("other")
+    other.settle([work("z", key="zz")])
+    bench.start().settle([first])
+    for process in (bench.start(), other):
+        again = work("a", key="k")
+        process.settle([again])
+        assert again.done.result(0).is_replay
+        assert again.done.result(0).places == first.done.result(0).places
+    assert bench.scheduled() == {b"a": 1, b"z": 1}
+
+
+def test_a_key_with_another_body_is_refused_and_does_nothing(bench: Bench) -> None:
+    at_once = bench.start()
+    at_once.settle([work("a", key="k")])
+    other = work("other", key="k", body="other")
+    at_once.settle([other])
+    with pytest.raises(KeyReusedError):
+        other.done.result(0)
+    assert bench.scheduled() == {b"a": 1}
+
+
+def test_a_key_is_forgotten_after_a_day(bench: Bench) -> None:
+    at_once = bench.start()
+    at_once.settle([work("a", key="k")])
+    bench.now_ms = KEPT_MS + 1
+    again = work("a", key="k")
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 2}
+
+
+def test_the_memory_of_keys_is_bounded_and_keeps_the_newest(bench: Bench) -> None:
+    bench.cache_max_bytes = 10 * Entry("k", "b", [], 0).size_bytes
+    at_once = bench.start()
+    for number in range(30):
+        at_once.settle([work("a", key=f"k{number}")])
+    newest, oldest = work("a", key="k29"), work("a", key="k0")
+    at_once.settle([newest, oldest])
+    assert newest.done.result(0).is_replay
+    assert not oldest.done.result(0).is_replay
+
+
+def test_what_is_no_entry_in_the_ledger_is_passed_over(bench: Bench) -> None:
+    bench.start().settle([work("a", key="k")])
+    stranger = bench.kafka.producer({})
+    stranger.produce(NAMES.idempotency, b"{not ours")
+    stranger.flush()
+    again = work("a", key="k")
+    bench.start().settle([again])
+    assert again.done.result(0).is_replay
+
+
+def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> None:
+    bench.kafka.faults.refuse(NAMES.wheel, larger_than_bytes=1_000)
+    good, bad, keyed = work("a"), work("b", "x" * 5_000), work("c", key="k")
+    bench.start().settle([good, bad, keyed])
+    assert len(good.done.result(0).places) == 1
+    with pytest.raises(RefusedRecordError) as refused:
+        bad.done.result(0)
+    assert refused.value.number == 1
+    assert not keyed.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1, b"c": 1}
+
+
+def test_what_cannot_be_written_fails_its_request_alone(bench: Bench) -> None:
+    def begin(scheduler: TransactionalScheduler) -> Any:
+        return scheduler.begin_send("orders", "x", headers={"REAL_TOPIC": "other"}, delay_ms=1)
+
+    bad, good = Work([message("b"), begin]), work("a")
+    bench.start().settle([bad, good])
+    with pytest.raises(RefusedRecordError, match="REAL_TOPIC is an instruction"):
+        bad.done.result(0)
+    assert good.done.result(0).places
+    assert bench.scheduled() == {b"a": 1}
+
+
+def test_while_kafka_is_away_nothing_is_done_and_that_is_certain(bench: Bench) -> None:
+    at_once = bench.start()
+    at_once.settle([work("before", key="k0")])
+    bench.kafka.make_unavailable(60_000)
+    lost = [work("a"), work("b", key="k")]
+    at_once.settle(lost)
+    for one in lost:
+        with pytest.raises(NothingDoneError):
+            one.done.result(0)
+    bench.kafka.clock.advance(60_000)
+    again = work("b", key="k")
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"before": 1, b"b": 1}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_became_of_a_commit_without_an_answer_is_settled_by_the_next_request(bench: Bench, when: str) -> None:
+    at_once = bench.start()
+    at_once.settle([work("first", key="k0")])
+    label = f"commit_transaction:{when}"
+    bench.kafka.faults.policy = lambda at, _process: TIME_OUT if at == label else None
+    unknown = work("a", "b", key="k")
+    at_once.settle([unknown])
+    with pytest.raises(NotKnownError):
+        unknown.done.result(0)
+    bench.kafka.faults.stop()
+    for _ in range(2):
+        again = work("a", "b", key="k")
+        at_once.settle([again])
+        assert len(again.done.result(0).places) == 2
+    assert bench.scheduled() == {b"first": 1, b"a": 1, b"b": 1}
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "begin_transaction:after",
+        "produce:before",
+        "produce:after",
+        "flush:after",
+        "commit_transaction:before",
+        "commit_transaction:sent",
+        "commit_transaction:after",
+    ],
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_repeated_request_is_harmless_wherever_the_process_dies(bench: Bench, label: str, nth: int) -> None:
+    """The client hears nothing, and repeats itself until it does."""
+    at_once = bench.start()
+    bench.kafka.faults.at(label, CRASH, nth=nth)
+    answers = []
+    for round_ in range(4):
+        one = work("a", "b", key=f"k{round_ // 2}")
+        try:
+            at_once.settle([one])
+            answers.append(one.done.result(0).places)
+        except SimulatedCrash:
+            at_once = bench.start()
+            again = work("a", "b", key=f"k{round_ // 2}")
+            at_once.settle([again])
+            answers.append(again.done.result(0).places)
+    assert answers[0] == answers[1]
+    assert answers[2] == answers[3]
+    assert bench.scheduled() == {b"a": 2, b"b": 2}

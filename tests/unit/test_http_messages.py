@@ -1,0 +1,242 @@
+"""What the API makes of a request before Kafka is asked, and of a Kafka that is not there."""
+
+import asyncio
+import base64
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from connectors.receipt import Receipt
+from sidecar.front.app import make_api
+from sidecar.front.idempotency import KEY_MAX_CHARACTERS, key_of
+from sidecar.front.kafka import FrontKafka
+from sidecar.settings import Settings
+from sidecar.web.problems import PATH, Kind, ProblemError
+
+MESSAGE = {"topic": "orders", "value": "v", "delay": "1s"}
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    """Nobody listens where its Kafka should be: what gets as far as that is not refused before."""
+    settings = Settings(
+        bootstrap_servers="127.0.0.1:1", denied_topics="secret*", allowed_groups="billing", max_delay="1h"
+    )
+    return make_api(settings, FrontKafka(settings))
+
+
+def ask(app: FastAPI, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    return asyncio.run(_ask(app, method, path, body, headers))
+
+
+async def _ask(app: FastAPI, method: str, path: str, body: Any, headers: dict[str, str]) -> httpx.Response:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = {"content": body} if isinstance(body, bytes) else {"json": body}
+        return await client.request(method, path, headers=names, **content)  # type: ignore[arg-type]
+
+
+def faults(answer: httpx.Response) -> dict[str, str]:
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (422, f"{PATH}/invalid"), problem
+    assert answer.headers["content-type"] == "application/problem+json"
+    return {fault["field"]: fault["message"] for fault in problem["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"topic": "no/topic"}, "topic", "no legal topic name"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX-1"}, "topic", "is a schedule topic"),
+        ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
+        ({"topic": "secrets"}, "topic", "is not among allowed_topics"),
+        ({"topic": "%RETRY%other"}, "topic", "outside allowed_groups"),
+        ({"key": "k" * 1_025}, "key", "more than 1024 bytes"),
+        ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
+        ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
+        ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
+        ({"headers": {"a": {"base64": "!"}}}, "headers", "is no base64 text"),
+        ({"delay": "2h"}, "delay", "further away than max_delay (1h)"),
+        ({"delay": None, "deliver_at": "2999-01-01T00:00:00Z"}, "deliver_at", "further away than max_delay"),
+        ({"delay": None, "deliver_at": "0001-01-01T00:00:00+23:59"}, "deliver_at", "lies before 1971"),
+        ({"value_json": 1}, "", "give the message with one of value, value_json and value_base64"),
+        ({"dealy": "1s"}, "dealy", "there is no such field"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_field(app: FastAPI, fields: dict[str, Any], field: str, told: str) -> None:
+    wanted = {**MESSAGE, **fields}
+    one = faults(ask(app, "POST", "/messages", wanted))
+    assert told in one[field]
+    many = faults(ask(app, "POST", "/messages", [MESSAGE, wanted]))
+    assert told in many[f"1.{field}" if field else "1"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[", b'"x"', b"null", b"[1]", b"[[]]", b'{"value_json": NaN}', b"\xff", b"[" * 5_000]
+)
+def test_what_is_no_message_is_refused(app: FastAPI, body: bytes) -> None:
+    assert faults(ask(app, "POST", "/messages", body))
+    assert faults(ask(app, "POST", "/send-back", body))
+
+
+@pytest.mark.parametrize("count", [0, 1_001])
+def test_a_list_is_neither_empty_nor_endless(app: FastAPI, count: int) -> None:
+    assert "send 1 to 1000" in faults(ask(app, "POST", "/messages", [MESSAGE] * count))[""]
+
+
+def test_faults_are_told_up_to_a_number(app: FastAPI) -> None:
+    assert len(faults(ask(app, "POST", "/messages", [{**MESSAGE, "topic": "/"}] * 500))) == 20
+
+
+def receipt(**fields: Any) -> str:
+    told = {"schedule_topic": "SCHEDULE_TOPIC_XXXX-wheel", "partition": 0, "id": "a", "topic": "b", "deliver_ms": 1}
+    return Receipt(**{**told, **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("nonsense", 422),
+        (base64.urlsafe_b64encode(b'{"s":1}').decode(), 422),
+        (receipt(schedule_topic="orders"), 422),
+        (receipt(partition=-1), 422),
+        (receipt(offset=2**63), 422),
+        (receipt(id=""), 422),
+        (receipt(cancellable=False), 409),
+        (receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", cancellable=False), 409),
+    ],
+)
+def test_a_receipt_that_is_none_of_ours_is_refused(app: FastAPI, word: str, status: int) -> None:
+    assert ask(app, "DELETE", f"/messages/{word}").status_code == status
+    assert ask(app, "PATCH", f"/messages/{word}", {"delay": "1s"}).status_code == status
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"delay": "1s", "deliver_at": "2030-01-01T00:00:00Z"}, {"level": 1}, {"delay": "2h"}]
+)
+def test_another_time_is_one_that_can_be_kept(app: FastAPI, body: dict[str, Any]) -> None:
+    assert faults(ask(app, "PATCH", f"/messages/{receipt()}", body))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"group": "timewheel"}, "group"),
+        ({"group": "other"}, "group"),
+        ({"group": ""}, "group"),
+        ({"topic": None}, "topic"),
+        ({"topic": "no/topic"}, "topic"),
+        ({"delay_level": -2}, "delay_level"),
+        ({"reconsume_times": -1}, "reconsume_times"),
+        ({"max_reconsume_times": 2**40}, "max_reconsume_times"),
+    ],
+)
+def test_a_send_back_that_the_sidecar_would_reject_is_refused(app: FastAPI, fields: dict[str, Any], field: str) -> None:
+    wanted = {"group": "billing", "topic": "orders", "value": "v", **fields}
+    assert field in faults(ask(app, "POST", "/send-back", wanted))
+
+
+@pytest.mark.parametrize("key", ["", " ", "ä", "a b", '"', '"a', "x" * (KEY_MAX_CHARACTERS + 1), '""'])
+def test_a_key_that_cannot_be_used_is_named(app: FastAPI, key: str) -> None:
+    request = _request("/api/v1/messages", key)
+    with pytest.raises(ProblemError) as refused:
+        key_of(request, b"")
+    assert refused.value.more["errors"][0]["field"] == "Idempotency-Key"
+
+
+def test_a_key_is_of_what_is_asked_with_it() -> None:
+    plain, quoted = (key_of(_request("/api/v1/messages", text), b"{}") for text in ("k1", '"k1"'))
+    assert plain == quoted
+    other_path, other_body = (
+        key_of(_request("/api/v1/send-back", "k1"), b"{}"),
+        key_of(_request("/api/v1/messages", "k1"), b"[]"),
+    )
+    assert plain
+    assert other_path
+    assert other_body
+    assert plain.name != other_path.name
+    assert (plain.name, plain.fingerprint == other_body.fingerprint) == (other_body.name, False)
+    assert key_of(_request("/api/v1/messages", None), b"") is None
+
+
+def _request(path: str, key: str | None) -> Request:
+    headers = [] if key is None else [(b"idempotency-key", key.encode("latin-1"))]
+    return Request(
+        {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": headers,
+            "query_string": b"",
+            "server": ("h", 1),
+            "scheme": "http",
+        }
+    )
+
+
+def test_a_kafka_that_is_away_is_told_in_bounded_time(app: FastAPI) -> None:
+    async def all_at_once() -> list[httpx.Response]:
+        return await asyncio.gather(
+            _ask(app, "POST", "/messages", MESSAGE, {}),
+            _ask(app, "POST", "/messages", MESSAGE, {"Idempotency-Key": "k"}),
+            _ask(app, "POST", "/messages", [MESSAGE], {}),
+            _ask(app, "DELETE", f"/messages/{receipt()}", None, {}),
+        )
+
+    began_s = time.monotonic()
+    single, keyed, many, cancel = asyncio.run(all_at_once())
+    assert time.monotonic() - began_s < 15
+    for answer, kind in (
+        (single, "unknown-outcome"),
+        (keyed, "unavailable"),
+        (many, "unavailable"),
+        (cancel, "unknown-outcome"),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (503, f"{PATH}/{kind}")
+        assert int(answer.headers["retry-after"]) > 0
+
+
+def test_lists_and_keys_are_not_promised_without_transactions() -> None:
+    settings = Settings(bootstrap_servers="127.0.0.1:1", guarantee="at_least_once")
+    answer = ask(make_api(settings, FrontKafka(settings)), "POST", "/messages", MESSAGE, Idempotency_Key="k")
+    assert (answer.status_code, answer.json()["type"]) == (501, f"{PATH}/not-offered")
+
+
+def test_every_kind_of_problem_has_an_address_and_stands_in_the_reference(app: FastAPI) -> None:
+    reference = Path("docs/http-api.md").read_text()
+    for kind in Kind:
+        answer = ask(app, "GET", f"/problems/{kind.slug}")
+        assert answer.json() == {"type": f"{PATH}/{kind.slug}", "status": kind.status, "title": kind.title}
+        assert f"| `{kind.slug}` | {kind.status} | {kind.title} |" in reference
+    assert ask(app, "GET", "/problems/other").status_code == 404
+
+
+def test_another_method_is_told_which_there_are(app: FastAPI) -> None:
+    for path, methods in (("/messages", "POST"), ("/messages/x", "DELETE, PATCH"), ("/redrives/x", "DELETE, GET")):
+        answer = ask(app, "PUT", path, {})
+        assert (answer.status_code, answer.json()["type"]) == (405, f"{PATH}/method-not-allowed")
+        assert answer.headers["allow"] == methods
+
+
+def test_the_document_is_whole(app: FastAPI) -> None:
+    document = ask(app, "GET", "/openapi.json").json()
+    defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+
+    def references(part: Any) -> set[str]:
+        if isinstance(part, dict):
+            own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
+            return own.union(*map(references, part.values()))
+        return set().union(*map(references, part)) if isinstance(part, list) else set()
+
+    assert references(document) <= defined
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            assert any(int(status) < 300 for status in operation["responses"]), path
+            assert not path.startswith("/api/") or "503" in operation["responses"], path

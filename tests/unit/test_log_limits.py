@@ -1,0 +1,1 @@
+"""Log lines: how many, in which form, and what they may not show."""

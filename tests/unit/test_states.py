@@ -1,0 +1,217 @@
+"""The states of health: each from what causes it, and which of several is told."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sidecar.health import (
+    BEHIND_AFTER_MS,
+    DOUBT_AFTER_MS,
+    FORGIVEN_AFTER_MS,
+    LOOP_STUCK_AFTER_MS,
+    Health,
+    State,
+)
+from sidecar.switches import Switches
+from tests.unit.test_health import ManualClock, a_health
+
+
+def stuck_loop(health: Health) -> None:
+    health.turned_ms -= LOOP_STUCK_AFTER_MS
+
+
+def stopping(health: Health) -> None:
+    health.stopping = True
+
+
+def broker_away(health: Health) -> None:
+    health.broker_is_silent("connection refused")
+    health.probed("connection refused")
+
+
+def starting(health: Health) -> None:
+    health.assigned = False
+
+
+def stopped_partition(health: Health) -> None:
+    health.stopped = {"a-0": "retention"}
+
+
+def disk_full(health: Health) -> None:
+    health.troubled = {"wheel-0": "intake is paused: No space left on device"}
+    health.disk_full = frozenset(["wheel-0"])
+
+
+def recovering(health: Health) -> None:
+    health.recovering, health.recovered = {"wheel-0": "at offset 42 of 100"}, 0.42
+
+
+def held(health: Health) -> None:
+    health.switches.stop_dequeue = True
+
+
+def behind(health: Health) -> None:
+    health.due_ago_ms = BEHIND_AFTER_MS + 3_000
+
+
+ORDER: list[tuple[Callable[[Health], None], State]] = [
+    (stuck_loop, State.STUCK),
+    (stopping, State.STOPPING),
+    (broker_away, State.BROKER_AWAY),
+    (starting, State.STARTING),
+    (stopped_partition, State.STUCK),
+    (disk_full, State.DISK_FULL),
+    (recovering, State.RECOVERING),
+    (held, State.HELD),
+    (behind, State.BEHIND),
+]
+"""The worst first."""
+
+
+@pytest.mark.parametrize("place", range(len(ORDER)))
+def test_of_all_that_holds_the_worst_is_told(place: int) -> None:
+    health, _ = a_health()
+    for cause, _state in ORDER[place:]:
+        cause(health)
+    assert health.verdict().state is ORDER[place][1]
+
+
+def test_none_of_them_is_healthy_and_every_state_can_be_reached() -> None:
+    health, _ = a_health()
+    health.places = frozenset([("a", 0)])
+    assert health.verdict() == (State.HEALTHY, "what is due goes out on time", "", None)
+    assert {state for _, state in ORDER} | {State.HEALTHY} == set(State)
+
+
+def test_recovery_is_told_with_its_progress() -> None:
+    health, _ = a_health()
+    recovering(health)
+    verdict = health.verdict()
+    assert verdict.progress == 0.42
+    assert verdict.words == "42% of what is committed is read again (wheel-0 at offset 42 of 100)"
+
+
+def test_a_second_behind_is_not_behind_yet() -> None:
+    health, _ = a_health()
+    health.due_ago_ms = BEHIND_AFTER_MS
+    assert health.verdict().state is State.HEALTHY
+    health.due_ago_ms += 1
+    assert health.verdict().state is State.BEHIND
+
+
+def test_what_is_due_grows_older_while_the_loop_waits() -> None:
+    health, clock = a_health()
+    health.due_ago_ms = 500
+    health.turned()
+    health.waits()
+    clock.monotonic += 3_500
+    health.waits()
+    assert health.behind_ms == 4_000
+    assert health.verdict().words == "behind by 4.0 s because Kafka has not acknowledged what was sent 3.5 s ago"
+    health.turned()
+    health.due_ago_ms = 0
+    assert health.behind_ms == 0
+
+
+def test_a_refusal_is_told_as_the_cause() -> None:
+    health, _ = a_health()
+    health.due_ago_ms = 4_000
+    health.broker_is_silent("'orders': Broker: Not enough in-sync replicas")
+    health.probed(None)
+    verdict = health.verdict()
+    assert verdict.state is State.BEHIND
+    assert (
+        verdict.words
+        == "behind by 4.0 s because Kafka refuses what is sent: 'orders': Broker: Not enough in-sync replicas"
+    )
+    assert "destinations" in verdict.action
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "words"),
+    [
+        (8_000, "; catching up, about 10 s to go"),
+        (1_500, "; falling further behind"),
+        (4_000, "; neither catching up nor falling back"),
+    ],
+)
+def test_it_tells_where_a_backlog_goes(before_ms: int, words: str) -> None:
+    health, clock = a_health()
+    health.due_ago_ms = before_ms
+    health.observe()
+    clock.monotonic += 10_000
+    health.turned()
+    health.due_ago_ms = 4_000
+    assert health.verdict().words == f"behind by 4.0 s because more has fallen due than has gone out yet{words}"
+
+
+def test_a_broker_comes_into_doubt_by_an_error_or_by_waiting_for_it() -> None:
+    health, clock = a_health()
+    assert not health.is_broker_in_doubt
+    health.waits()
+    assert not health.is_broker_in_doubt
+    clock.monotonic += DOUBT_AFTER_MS
+    assert health.is_broker_in_doubt
+    health.turned()
+    assert not health.is_broker_in_doubt
+    health.broker_is_silent("connection refused")
+    assert health.is_broker_in_doubt
+
+
+def test_away_is_a_broker_that_the_probe_does_not_reach_and_back_one_that_it_does() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("connection refused")
+    assert health.verdict().state is State.HEALTHY  # until it is known
+    health.probed("transport failure")
+    clock.monotonic += 12_000
+    verdict = health.verdict()
+    assert verdict.state is State.BROKER_AWAY
+    assert verdict.words == "no broker has answered for 12 s (transport failure)"
+    health.probed(None)
+    assert health.verdict().state is State.HEALTHY
+
+
+def test_an_idle_sidecar_forgives_a_broker_that_answers_again() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("connection refused")
+    health.probed("connection refused")
+    clock.monotonic += 70_000
+    assert health.unready_reasons() == ["kafka has not answered for 70 s: connection refused"]
+    health.probed(None)
+    assert health.unready_reasons() == []
+    assert not health.is_broker_in_doubt
+
+
+def test_an_error_of_just_now_is_not_forgiven() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("not authorised")
+    clock.monotonic += FORGIVEN_AFTER_MS - 1
+    health.probed(None)
+    assert health.broker_error == "not authorised"
+    clock.monotonic += 1
+    health.probed(None)
+    assert health.broker_error == ""
+
+
+def test_it_knows_since_when_it_is_as_it_is() -> None:
+    clock = ManualClock()
+    health = Health(clock, Switches())
+    health.assigned = True
+    health.observe()
+    clock.monotonic += 5_000
+    assert health.state_for_ms(State.HEALTHY) == 5_000
+    behind(health)
+    assert health.state_for_ms(State.BEHIND) == 0  # nobody has seen it yet
+    health.turned()
+    health.observe()
+    clock.monotonic += 2_000
+    assert health.state_for_ms(State.BEHIND) == 2_000
+
+
+def test_a_failed_partition_needs_an_operator_unless_it_is_room_that_it_lacks() -> None:
+    health, _ = a_health()
+    health.failing = {"wheel-0": "No space left on device"}
+    health.disk_full = frozenset(["wheel-0"])
+    assert health.verdict().state is State.DISK_FULL
+    health.disk_full = frozenset()
+    assert health.verdict().state is State.STUCK
