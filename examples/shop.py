@@ -23,7 +23,7 @@ arguments = parser.parse_args()
 
 kafka = {"bootstrap.servers": arguments.bootstrap_servers}
 admin = AdminClient(kafka)
-for future in admin.create_topics([NewTopic("order-timeouts", 3), NewTopic("order-payments", 3)]).values():
+for future in admin.create_topics([NewTopic("unpaid-orders", 3), NewTopic("order-payments", 3)]).values():
     future.exception()  # may be there already
 
 stop = threading.Event()
@@ -32,7 +32,7 @@ for number in (signal.SIGTERM, signal.SIGINT):
 
 consumer = RetryingConsumer(
     {**kafka, "group.id": "shop", "auto.offset.reset": "earliest"},
-    ["order-timeouts", "order-payments"],
+    ["unpaid-orders", "order-payments"],
     concurrency=1,  # or several print at a time
 )
 settled: set[str] = set()  # in earnest: a table
@@ -56,7 +56,7 @@ payments = Producer(kafka)
 with consumer, ScheduledProducer(kafka) as producer:
     for number in itertools.count(1) if arguments.orders is None else range(1, arguments.orders + 1):
         order = f"order-{number}"
-        receipt = producer.send("order-timeouts", "unpaid", key=order, delay=arguments.timeout)
+        receipt = producer.send("unpaid-orders", "unpaid", key=order, delay=arguments.timeout)
         print(f"{order}: placed, {arguments.timeout} to be paid", flush=True)
         if number % 4:  # every fourth is never paid
             producer.cancel(receipt)

@@ -125,10 +125,10 @@ def test_kcat_sends_back_what_kcat_has_read(
 def test_kills_in_the_middle_lose_no_attempt_and_repeat_none(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, send_back: str
 ) -> None:
-    sidecar.settings["batch_records"] = 25  # many transactions, so that a kill meets an open one
+    sidecar.settings["batch_records"] = 4  # many transactions, so that a kill meets an open one
     sidecar.start()
     sidecar.kill()
-    count = 5_000
+    count = 8_000
     kafka.produce(
         (send_back, b"k%d" % number, b"v", failed(f"group-{number % 2}", ("UNIQ_KEY", b"%d" % number)))
         for number in range(count)
