@@ -444,7 +444,7 @@ def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
             # Only that the directory is in use now could not be written down: the wheel's CRC will tell.
             failed = False
         assert failed or found in ("clean", "damaged wheel")
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
         again = open_it(directory, RealFileSystem())
         count = EXPECTED[found][1]
         assert again.store.pending_count == count
