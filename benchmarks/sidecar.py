@@ -5,6 +5,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -105,6 +106,13 @@ class Sidecar:
             self._check(f"{name} is {reached} of {value}", deadline_s)
             time.sleep(poll_s)
         return time.monotonic()
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
+        """Wait for something to be seen of it from outside."""
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            self._check(f"waited for {what}", deadline_s)
+            time.sleep(0.05)
 
     def wait_until_assigned(self) -> float:
         """Wait until it has its partitions and begins to read; the monotonic time of that in seconds."""

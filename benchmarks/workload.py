@@ -94,6 +94,15 @@ class Cluster:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         return consumer
 
+    @contextmanager
+    def watched(self, topic: str) -> Iterator[Callable[[], int]]:
+        """A function that asks where partition 0 ends: records, and a marker for each transaction."""
+        consumer = self.reader(topic)
+        try:
+            yield lambda: int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+        finally:
+            consumer.close()
+
     def rate(self, topic: str, count: int, timeout_s: float = 120.0) -> float:
         """Records per second, from the first append to the last, of those that a ``read_committed`` reader sees.
 

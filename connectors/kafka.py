@@ -32,6 +32,12 @@ PROTECTED_OPTIONS = frozenset(
 
 Config = dict[str, Any]
 
+TRANSACTION_LINGER_MS = 5
+"""Fewer, larger requests while a batch is being produced: 4.4 instead of 6.5 µs of CPU a record, 1.5 times the rate.
+
+Nothing waits for it: a commit sends at once what is left (one record, committed: 2.5 ms, with 0 it is 3.5 ms).
+"""
+
 
 def common_config(bootstrap_servers: str, options: Mapping[str, str], client_id: str) -> Config:
     """What every client shares; the user's options come last but for the ones a client protects."""
@@ -85,11 +91,12 @@ def consumer_config(
     return config
 
 
-def producer_config(bootstrap_servers: str, options: Mapping[str, str], client_id: str) -> Config:
+def producer_config(
+    bootstrap_servers: str, options: Mapping[str, str], client_id: str, *, linger_ms: int = 0
+) -> Config:
     """An idempotent producer that places keys where a Java producer would (murmur2)."""
     return {
-        # A record that is due goes out now; those that come with it are batched by the loop already.
-        "linger.ms": 0,
+        "linger.ms": linger_ms,
         # The topics decide how large a record may be, not the client; batches stay below 1 MB all the same.
         "message.max.bytes": 16_000_000,
         "batch.size": 1_000_000,
@@ -112,7 +119,7 @@ def transactional_config(
 ) -> Config:
     """A producer whose records appear to ``read_committed`` readers all at once, with the progress, or not at all."""
     return {
-        **producer_config(bootstrap_servers, options, transactional_id),
+        **producer_config(bootstrap_servers, options, transactional_id, linger_ms=TRANSACTION_LINGER_MS),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
         "message.timeout.ms": transaction_timeout_ms,

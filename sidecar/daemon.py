@@ -5,13 +5,12 @@ import signal
 import socket
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from confluent_kafka.admin import AdminClient
-from starlette.types import ASGIApp
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from connectors.receipt import Receipt
@@ -90,9 +89,11 @@ class Daemon:
         """
         settings = self._settings
         tame_collector()
-        # 1. The directory first: two sidecars on one would share an identity.
+        # 1. HTTP before all that takes time, so that probes see "starting" instead of a closed port; its process while
+        #    there is nothing yet for it to inherit.
+        listener, address, front = self._listen()
+        # 2. The directory: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
-            # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
             token = settings.http_token.get_secret_value() if settings.http_token else None
             live, observer = self._live()
             app = make_app(
@@ -105,7 +106,7 @@ class Daemon:
                 token,
                 live,
             )
-            with self._serve(Guard(app, token)) as address, observer, self._tracing():
+            with WebServer(Guard(app, token), listener), front, observer, self._tracing():
                 self._handle_signals()
                 log.info(
                     "starting",
@@ -127,17 +128,14 @@ class Daemon:
                         self._run_sessions()
         log.info("stopped")
 
-    @contextmanager
-    def _serve(self, app: ASGIApp) -> Iterator[str]:
-        """Answer the process that the world asks: our supervisor, or one of our own; its address."""
-        settings = self._settings
+    def _listen(self) -> tuple[socket.socket, str, AbstractContextManager[object]]:
+        """Where we answer, the address that the world asks, and who answers that: our supervisor or a child of ours."""
         if self._listener is not None:
-            with WebServer(app, self._listener) as server:
-                yield server.address
-            return
-        public = listen(settings.http_host, settings.http_port)
-        with WebServer(app, listen("127.0.0.1", 0)) as server, FrontProcess(settings, public, server.address):
-            yield address_of(public)
+            return self._listener, address_of(self._listener), nullcontext()
+        public, own = listen(self._settings.http_host, self._settings.http_port), listen("127.0.0.1", 0)
+        front = FrontProcess(self._settings, public, address_of(own))
+        front.start()
+        return own, address_of(public), front
 
     @contextmanager
     def _tracing(self) -> Iterator[None]:

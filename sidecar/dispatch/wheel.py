@@ -58,7 +58,6 @@ _REAL_TOPIC = str(Header.REAL_TOPIC)
 _REAL_QID = str(Header.REAL_QID)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 _TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
-_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
 _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 _UNREADABLE = Rejection(
@@ -207,36 +206,34 @@ class WheelPartition:
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
         cancels: list[Pending] = []
         parse = self._parser.parse
+        plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
         last_from, last_plan = self._plans.since[-1]
-        plain_from = BEYOND_ALL_OFFSETS if self._trace else max(last_from, self._replay_until)
-        rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
+        plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
+        reach_ms = min(last_plan.max_delay_ms, last_plan.roll_window_ms - last_plan.precision_ms - 1)
         try:
             for message in messages:
                 offset: int = message.offset()  # type: ignore[assignment]
                 if offset < self.position:
                     continue
-                plan = last_plan if offset >= last_from else self._plans.of(offset)
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                     timestamp_ms = message.timestamp()[1]
+                    if offset >= plain_from and not cancels:
+                        found = plain(headers, offset, timestamp_ms + reach_ms)
+                        if found is not None:  # what `_schedule` does with one that neither rolls nor has rolled
+                            topic, delivered, uniq_key, due_ms = found
+                            record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
+                            if offset >= replay_until and due_ms <= now_ms:
+                                self._arriving.append(record)
+                            elif offset >= replay_until or (due_ms, offset) > watermark:
+                                self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+                            self.position = offset + 1
+                            continue
+                    plan = last_plan if offset >= last_from else self._plans.of(offset)
                     request = parse(headers, offset, timestamp_ms, plan)
                 except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
-                if type(request) is tuple and not cancels:  # a plain one: nearly always
-                    parsed: Parsed = request  # type: ignore[assignment]
-                    topic, partition, carried, uniq_key, due_ms, _, origin_offset = parsed
-                    if origin_offset == offset >= plain_from and due_ms - timestamp_ms < rolls_from_ms:
-                        # What `_schedule` does with one that neither rolls, nor has rolled, nor is read again.
-                        carried.append((_UNIQ_KEY, uniq_key))
-                        carried.append((_TIMER_OUT_MS, b"%d" % due_ms))
-                        record = topic, partition, message.key(), message.value(), carried, due_ms, offset, headers
-                        if due_ms <= now_ms:
-                            self._arriving.append(record)
-                        else:
-                            self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
-                    else:
-                        self._schedule(parsed, plan, message, headers, offset, timestamp_ms, now_ms)
-                elif isinstance(request, Cancel | Replace):
+                if isinstance(request, Cancel | Replace):
                     if self._decisions.ahead + len(cancels) >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
                         self._is_waiting_for_late = True
                         break

@@ -4,7 +4,7 @@
     app.py                 who answers: the API itself, or the processes that deliver, through `workers.relay`
     messages.py send_back.py pending.py dead_letters.py redrives.py     the API
     scheduling.py          to Kafka, one by one · at_once.py  several or none, each Idempotency-Key once
-    process.py __main__.py the process, as a sidecar of one worker sees it, and as it sees itself
+    process.py serve.py    the process, as a sidecar of one worker sees it, and as it sees itself
 
 A sidecar of one worker starts this process beside itself (docs/adr/0012); with several, the supervisor is it.
 """

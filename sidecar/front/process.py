@@ -1,44 +1,32 @@
 """The process that serves HTTP, as a sidecar of one worker sees it: started, and anew when it ends.
 
-Its standard input is its lifeline, as a worker's is (`sidecar.workers`).
+The first is forked before the sidecar has a thread, a lock or a client: it has nothing to import, and shares most of
+its memory. Those that come after it are new interpreters.
 """
 
-import pickle
+import multiprocessing
 import socket
-import subprocess
 import sys
 import threading
-from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, NamedTuple
 
 import structlog
 
+from sidecar.front.serve import serve
 from sidecar.settings import Settings
 
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 10.0
 
 _STOP_TIMEOUT_S = 2.0
+_FORK, _SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
 
 log = structlog.get_logger("timewheel.web")
 
 
-class Orders(NamedTuple):
-    """What the process is told."""
-
-    settings: dict[str, Any]
-    listener_fd: int
-    """The public socket, inherited."""
-    address: str
-    """``host:port`` where the process that delivers answers."""
-
-    def resolved(self) -> Settings:
-        return Settings.model_construct(**self.settings)
-
-
 class FrontProcess:
-    """A running process, as a context manager.
+    """A running process: `start` it, and keep it running as a context manager.
 
     Args:
         listener: the public socket, listened on, so that who asks meanwhile waits; closed at the end.
@@ -46,14 +34,22 @@ class FrontProcess:
     """
 
     def __init__(self, settings: Settings, listener: socket.socket, address: str) -> None:
+        self._settings = settings
         self._listener = listener
-        self._orders = pickle.dumps(Orders(dict(settings), listener.fileno(), address))
+        self._address = address
         self._is_stopping = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BaseProcess | None = None
         self._thread = threading.Thread(target=self._keep, name="front", daemon=True)
 
+    def start(self) -> None:
+        """Start it; without the `with` that should follow it ends with this interpreter."""
+        is_alone = threading.active_count() == 1  # a thread's locks would stay locked in the child
+        make = _FORK.Process if is_alone and sys.platform == "linux" else _SPAWN.Process
+        process = make(target=serve, args=(self._settings, self._listener, self._address), name="front", daemon=True)
+        process.start()
+        self._process = process
+
     def __enter__(self) -> "FrontProcess":
-        self._start()
         self._thread.start()
         return self
 
@@ -68,42 +64,27 @@ class FrontProcess:
             self._process.kill()
         self._listener.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            (sys.executable, "-m", "sidecar.front"),
-            stdin=subprocess.PIPE,
-            pass_fds=[self._listener.fileno()],
-            process_group=0,  # a terminal's Ctrl-C is for the sidecar, which tells it
-        )
-        self._process = process
-        assert process.stdin is not None
-        with suppress(ConnectionError):  # it ended at once; its exit code will say so
-            process.stdin.write(self._orders)
-            process.stdin.flush()
-        return process
-
     def _keep(self) -> None:
         """Start it as often as it ends, ever later while it ends soon."""
         pause_s = BACKOFF_MIN_S
         while True:
             process = self._process
             assert process is not None
-            try:
-                process.wait(BACKOFF_MAX_S)
-            except subprocess.TimeoutExpired:
+            process.join(BACKOFF_MAX_S)
+            if process.is_alive():
                 pause_s = BACKOFF_MIN_S
                 continue
             if self._is_stopping.is_set():
                 return
             log.warning(
                 "http process ended",
-                exit_code=process.returncode,
+                exit_code=process.exitcode,
                 delay_s=pause_s,
                 operator_action="none where it was killed; delivery goes on. Else see its last line in the log",
             )
             if self._is_stopping.wait(pause_s):
                 return
             pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
-            process = self._start()
-            if self._is_stopping.is_set():
-                process.terminate()
+            self.start()
+            if self._is_stopping.is_set() and self._process is not None:
+                self._process.terminate()

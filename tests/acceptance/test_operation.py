@@ -85,7 +85,7 @@ def test_missing_progress_stops_the_partition_and_an_operator_chooses(
     destination = kafka.create_topic(f"{prefix}orders")
     level_1 = f"{prefix}SCHEDULE_TOPIC_XXXX-1"
     # A record from long ago, in a topic whose group has no progress: it may have been delivered already.
-    kafka.create_topic(level_1, message_timestamp_type="CreateTime")
+    kafka.create_topic(level_1, message_timestamp_type="CreateTime", retention_ms="-1")  # else the broker may remove it
     producer = kafka.producer()
     headers = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", b"0")]
     producer.produce(level_1, b"v", headers=list(headers), timestamp=int(time.time() * 1000) - 30 * 86_400_000)

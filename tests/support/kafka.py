@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -106,23 +107,22 @@ class Kafka:
         ends = self._admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
         return sum(ends[place].result(10).offset - max(0, place.offset) for place in committed)
 
+    @contextmanager
+    def followed(self, topic: str) -> Iterator["Follower"]:
+        """To see when a topic grows, whatever is in it already."""
+        consumer = self._reader(committed=True)
+        consumer.assign([TopicPartition(topic, number, 0) for number in self._partitions(topic)])
+        try:
+            yield Follower(consumer, len(self._partitions(topic)))
+        finally:
+            consumer.close()
+
     def read(
         self, topics: Sequence[str], count: int, timeout_s: float = 30.0, *, committed: bool = True
     ) -> list[Record]:
         """Read from the beginning until ``count`` records have come, then until the ends; fails when fewer come."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "group.id": f"test-reader-{time.time_ns()}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        metadata = self._admin.list_topics(timeout=10).topics
-        assigned = [TopicPartition(topic, number, 0) for topic in topics for number in metadata[topic].partitions]
+        consumer = self._reader(committed=committed)
+        assigned = [TopicPartition(topic, number, 0) for topic in topics for number in self._partitions(topic)]
         consumer.assign(assigned)
         records: list[Record] = []
         at_end: set[tuple[str | None, int | None]] = set()
@@ -142,6 +142,44 @@ class Kafka:
         finally:
             consumer.close()
         return records
+
+    def _partitions(self, topic: str) -> list[int]:
+        return list(self._admin.list_topics(timeout=10).topics[topic].partitions)
+
+    def _reader(self, *, committed: bool) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": f"test-reader-{time.time_ns()}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+
+
+class Follower:
+    """Reads on in a topic, committed records only."""
+
+    def __init__(self, consumer: Consumer, partitions: int) -> None:
+        self._consumer = consumer
+        self._partitions = partitions
+
+    def catch_up(self) -> None:
+        """Read what is there now."""
+        at_end: set[int | None] = set()
+        while len(at_end) < self._partitions:
+            for message in self._consumer.consume(10_000, 0.1):
+                if message.error() is not None:
+                    at_end.add(message.partition())
+                else:
+                    at_end.discard(message.partition())
+
+    def has_more(self) -> bool:
+        """Whether a record has come since the last look."""
+        return any(message.error() is None for message in self._consumer.consume(10_000, 0.1))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from sidecar.store import checkpoint as checkpoints
@@ -406,9 +407,11 @@ def make(directory: Path, found: str) -> None:
         (directory / "timerlog" / f"{0:020d}").write_bytes(bytes(156))
 
 
-def open_descriptors() -> int:
-    gc.collect()  # what others have left behind
-    return len(list(Path("/dev/fd").iterdir()))
+def open_files(directory: Path) -> list[str]:
+    """This process's descriptors of files in there."""
+    gc.collect()
+    names = [process_file.path for process_file in psutil.Process().open_files()]
+    return [name for name in names if Path(name).is_relative_to(directory.resolve())]
 
 
 EXPECTED = {
@@ -435,7 +438,6 @@ def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
     for fails_at in range(calls):
         directory = tmp_path / str(fails_at)
         make(directory, found)
-        before = open_descriptors()
         try:
             open_it(directory, FailingFileSystem(fails_at, number)).store.close(None, {})
         except OSError as error:
@@ -444,7 +446,7 @@ def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
             # Only that the directory is in use now could not be written down: the wheel's CRC will tell.
             failed = False
         assert failed or found in ("clean", "damaged wheel")
-        assert open_descriptors() <= before
+        assert open_files(directory) == []
         again = open_it(directory, RealFileSystem())
         count = EXPECTED[found][1]
         assert again.store.pending_count == count

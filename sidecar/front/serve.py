@@ -1,11 +1,12 @@
-"""``python -m sidecar.front``: serves HTTP for a sidecar; started by it, no command for people."""
+"""What the process that serves HTTP does; see `sidecar.front.process`, which starts it."""
 
+import multiprocessing
 import os
-import pickle
 import signal
 import socket
-import sys
 import threading
+from multiprocessing.connection import wait
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -15,12 +16,15 @@ from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
-from sidecar.front.process import Orders
 from sidecar.logs import configure_logging
+from sidecar.settings import Settings
 from sidecar.web.events import Events
 from sidecar.web.server import NICENESS, server_config
 from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.relay import make_relay_to_one
+
+PROCESS_NAME = "timewheel-http"
+"""As ``ps -o comm`` shows it, on Linux."""
 
 
 class Sidecar:
@@ -44,30 +48,38 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def main() -> None:
-    """Serve until told to stop, or until the sidecar is gone."""
-    orders: Orders = pickle.load(sys.stdin.buffer)
+def serve(settings: Settings, listener: socket.socket, address: str) -> None:
+    """Serve until told to stop, or until the sidecar is gone.
+
+    Args:
+        listener: the public socket.
+        address: where the process that delivers answers.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until uvicorn handles it
+    os.setpgid(0, 0)  # a terminal's Ctrl-C is for the sidecar, which tells us
+    _be_known()
     threading.Thread(target=_end_with_the_sidecar, name="lifeline", daemon=True).start()
     os.nice(NICENESS)
-    settings = orders.resolved()
-    configure_logging(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level, settings.secrets())
     kafka = FrontKafka(settings)
     kafka.settle_earlier_life()
-    sidecar = Sidecar(orders.address)
+    sidecar = Sidecar(address)
     clock = SystemClock()
     live = SeveralProcesses(settings, [sidecar], clock, Backlog(settings, clock))
     events = Events(live.status)
     app = make_front(settings, make_relay_to_one(sidecar, CollectorRegistry()), kafka, live, events)
-    server = Server(server_config(app), events)
-    server.run(sockets=[socket.socket(fileno=orders.listener_fd)])
+    Server(server_config(app), events).run(sockets=[listener])
+
+
+def _be_known() -> None:
+    comm = Path("/proc/self/comm")
+    if comm.exists():
+        comm.write_text(PROCESS_NAME)
 
 
 def _end_with_the_sidecar() -> None:
-    """Wait for the end of standard input, and end at once: whoever comes next wants the address."""
-    # Not through sys.stdin, whose lock must be free when the interpreter ends.
-    os.read(sys.stdin.fileno(), 1)
+    """Wait for its end, and end at once: whoever comes next wants the address."""
+    sidecar = multiprocessing.parent_process()
+    assert sidecar is not None
+    wait([sidecar.sentinel])
     os._exit(1)
-
-
-signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until uvicorn handles it
-main()

@@ -1,0 +1,57 @@
+"""The short way through the wheel's parser: either it has no answer, or the one that the long way gives."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicNames
+from sidecar.intake.parse import Parser
+from sidecar.intake.parse_wheel import WheelParser
+from sidecar.plan import Plan
+from sidecar.records import BY_KEY, Headers
+
+WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
+AT_MS, MAX_DELAY_MS = 1_000_000, 500_000
+PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=MAX_DELAY_MS, levels="1s 5s")
+
+names = st.sampled_from([*sorted(CONTROL_HEADERS | GENERATED_HEADERS), "UNIQ_KEY", "TIMER_DEL_UNIQKEY", "TAGS", "é"])
+numbers = st.integers(0, 2 * (AT_MS + MAX_DELAY_MS)).map(lambda number: b"%d" % number)
+values = (
+    st.none() | st.binary(max_size=4) | numbers | st.sampled_from([b"orders", b"0012", b"+12", b"1" * 30, b"", b"0"])
+)
+usual: st.SearchStrategy[Headers] = st.lists(
+    st.sampled_from([("REAL_TOPIC", b"orders"), ("TAGS", b"a"), ("UNIQ_KEY", b"u")])
+    | st.tuples(st.just("TIMER_DELIVER_MS"), numbers),
+    max_size=5,
+)
+anything: st.SearchStrategy[Headers] = st.lists(st.tuples(names, values), max_size=6)
+
+
+def make() -> WheelParser:
+    parser = WheelParser(Parser(TopicNames()), WHEEL, 3, b"key")
+    parser.parse([("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"1")], 0, AT_MS, PLAN)  # it knows the topic now
+    return parser
+
+
+@given(usual | anything, st.integers(0, 10**12))
+def test_a_plain_record_is_what_the_long_way_makes_of_it(headers: Headers, offset: int) -> None:
+    parser, before = make(), list(headers)
+    plain = parser.plain(headers, offset, AT_MS + MAX_DELAY_MS)
+    assert headers == before
+    if plain is not None:
+        topic, delivered, uniq_key, due_ms = plain
+        told: Headers = [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]
+        assert delivered[-2:] == told
+        parsed = parser.parse(headers, offset, AT_MS, PLAN)
+        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset)
+
+
+def test_what_nearly_everybody_sends_is_plain() -> None:
+    headers: Headers = [("REAL_TOPIC", b"orders"), ("TAGS", b"a"), ("TIMER_DELIVER_MS", b"1234567")]
+    plain = make().plain(headers, 17, 1_234_567)
+    assert plain == (
+        "orders",
+        [("TAGS", b"a"), ("UNIQ_KEY", b"SCHEDULE_TOPIC_XXXX-wheel-3-17"), ("TIMER_OUT_MS", b"1234567")],
+        b"SCHEDULE_TOPIC_XXXX-wheel-3-17",
+        1_234_567,
+    )
+    assert make().plain(headers, 17, 1_234_566) is None
