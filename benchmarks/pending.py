@@ -21,7 +21,8 @@ from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Headers, Load
 
-INTAKE, REBUILD = "intake, records/s", "rebuild from nothing, records/s"
+INTAKE, INTAKE_BESIDE_DEFAULTS = "intake, records/s", "  intake, beside default options"
+REBUILD, REBUILD_BESIDE_DEFAULTS = "rebuild from nothing, records/s", "  rebuild, beside default options"
 REBUILD_S = "rebuild from nothing, s to the first delivery"
 RSS, ANONYMOUS, MAPPED = "memory at rest, MB", "  of it its own, MB", "  of it pages of files, MB"
 PEAK, PEAK_LATER = "highest memory, MB", "highest memory after a rebuild, MB"
@@ -45,7 +46,9 @@ def pending(cluster: Cluster, load: Load) -> Pair:
         source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
         canaries = Canaries(cluster, source, cluster.create(f"{prefix}canaries"))
         _fill(cluster, source, load.pending, canaries.destination)
-        consumed = _consume(cluster, source, load.pending)
+        consumed, consumed_default = (
+            _consume(cluster, kind, source, load.pending) for kind in ("consume", "consume-default")
+        )
         sidecar = Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms")
         with sidecar:
             values = {INTAKE: sidecar.intake_rate(sidecar.wait_until_assigned(), load.pending, timeout_s)}
@@ -61,7 +64,11 @@ def pending(cluster: Cluster, load: Load) -> Pair:
             shutil.rmtree(sidecar.data_dir)
             values |= _rebuild(sidecar, canaries, load.pending, timeout_s)
         canaries.close()
-        return Pair(values, {INTAKE: consumed, REBUILD: consumed})
+        values |= {INTAKE_BESIDE_DEFAULTS: values[INTAKE], REBUILD_BESIDE_DEFAULTS: values[REBUILD]}
+        floors = {INTAKE: consumed, REBUILD: consumed}
+        return Pair(
+            values, {**floors, INTAKE_BESIDE_DEFAULTS: consumed_default, REBUILD_BESIDE_DEFAULTS: consumed_default}
+        )
 
 
 class Canaries:
@@ -100,8 +107,8 @@ def _fill(cluster: Cluster, source: str, count: int, destination: str) -> None:
     cluster.fill(source, count, VALUE_BYTES, headers)
 
 
-def _consume(cluster: Cluster, source: str, count: int) -> float:
-    with Process("floors", "consume", cluster.bootstrap_servers, source, "-", count, VALUE_BYTES) as floor:
+def _consume(cluster: Cluster, kind: str, source: str, count: int) -> float:
+    with Process("floors", kind, cluster.bootstrap_servers, source, "-", count, VALUE_BYTES) as floor:
         return floor.result()["per_second"]
 
 

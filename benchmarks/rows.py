@@ -48,6 +48,7 @@ _PENDING = Row(
     "raw consume",
     (
         Figure(pending.INTAKE, Held.RATIO, 0.75),
+        Figure(pending.INTAKE_BESIDE_DEFAULTS, Held.RATIO),
         Figure(pending.RSS),
         Figure(pending.ANONYMOUS),
         Figure(pending.MAPPED),
@@ -59,6 +60,7 @@ _PENDING = Row(
         Figure(pending.READY_KILLED, form=",.2f"),
         Figure(pending.DELIVERING_KILLED, goal=5, form=",.2f"),
         Figure(pending.REBUILD, Held.RATIO),
+        Figure(pending.REBUILD_BESIDE_DEFAULTS, Held.RATIO),
         Figure(pending.REBUILD_S, form=",.1f"),
         Figure(pending.PEAK_LATER),
     ),

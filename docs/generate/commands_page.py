@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 import typer
 
 from docs.generate.tables import sentence, table
-from sidecar.cli.main import app
+from sidecar.cli.main import make_app
 from sidecar.settings import Settings
 
 _HEAD = """\
@@ -24,7 +24,7 @@ as well. Those with `--json` print data that programs can read; its form stays t
 
 
 def commands_page() -> str:
-    return _HEAD + "".join(_section(path, command) for path, command in _commands(typer.main.get_command(app)))
+    return _HEAD + "".join(_section(path, command) for path, command in _commands(typer.main.get_command(make_app())))
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -1,23 +1,55 @@
 """The ``timewheel`` command. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot reach Kafka, 4 data directory in use."""
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from sidecar.cli import ask, audit, cancel, demo, dlq, kafka, progress, roundtrip, run, send, store, topics
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
-app = typer.Typer(
-    name="timewheel",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Delay levels, delivery at any time, retries and dead letters for Kafka, exactly once.",
-    epilog="Try it: [bold]timewheel demo[/bold]",
-)
+MODULE_OF = {
+    "run": "run",
+    "config": "run",
+    "demo": "demo",
+    "kafka": "kafka",
+    "topics": "topics",
+    "send": "send",
+    "cancel": "cancel",
+    "reschedule": "cancel",
+    "pending": "ask",
+    "status": "ask",
+    "switch": "ask",
+    "roundtrip": "roundtrip",
+    "progress": "progress",
+    "dlq": "dlq",
+    "store": "store",
+    "audit": "audit",
+}
+"""The commands in the order of the help, each with its module in `sidecar.cli`: one is imported, not all of them."""
+
+
+def make_app(command: str | None = None) -> typer.Typer:
+    """The command line.
+
+    Args:
+        command: the one that is going to be called; anything but a command: all of them.
+    """
+    app = typer.Typer(
+        name="timewheel",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Delay levels, delivery at any time, retries and dead letters for Kafka, exactly once.",
+        epilog="Try it: [bold]timewheel demo[/bold]",
+    )
+    app.callback()(_root)
+    modules = [MODULE_OF[command]] if command in MODULE_OF else dict.fromkeys(MODULE_OF.values())
+    for module in modules:
+        import_module(f"sidecar.cli.{module}").register(app)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -26,7 +58,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
@@ -35,24 +66,10 @@ def _root(
     pass
 
 
-run.register(app)
-demo.register(app)
-kafka.register(app)
-topics.register(app)
-send.register(app)
-cancel.register(app)
-ask.register(app)
-roundtrip.register(app)
-progress.register(app)
-dlq.register(app)
-store.register(app)
-audit.register(app)
-
-
 def main() -> None:
     """Entry point: errors of ours become one sentence and their exit code."""
     try:
-        app()
+        make_app(sys.argv[1] if len(sys.argv) > 1 else None)()
     except TimewheelError as error:
         for line in str(error).splitlines():
             typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)

@@ -110,8 +110,8 @@ def test_a_hundred_thousand_lines_take_seconds_and_little_memory(
             line = {"topic": "orders", "value": "v" * 200, "delay": "1h", "headers": {"UNIQ_KEY": str(number)}}
             out.write(json.dumps(line) + "\n")
     program = (
-        "import resource, sys; from sidecar.cli.main import app; sys.argv[0] = 'timewheel'; "
-        "app(standalone_mode=False); "
+        "import resource, sys; from sidecar.cli.main import make_app; sys.argv[0] = 'timewheel'; "
+        "make_app('send')(standalone_mode=False); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)"
     )
     command = [sys.executable, "-c", program, "send", *options, "--file", str(file)]

@@ -17,7 +17,7 @@ import yaml
 
 from connectors.receipt import Receipt
 from sidecar import topics
-from sidecar.cli.main import app, main
+from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.data_dir import DataDir
 from sidecar.settings import Settings
 from sidecar.version import installed_version
@@ -82,7 +82,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from commands(command, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(make_app())))
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
@@ -105,6 +105,13 @@ def test_every_command_is_listed(timewheel: Run) -> None:
     assert {("run",), ("config",), ("demo",), ("kafka",), ("topics", "create"), ("send",)} <= set(COMMANDS)
     listed = timewheel("-h").stdout
     assert all(f" {path[0]} " in listed for path in COMMANDS)
+
+
+def test_one_command_is_made_without_the_others(timewheel: Run) -> None:
+    assert set(MODULE_OF) == set(typer.main.get_command(make_app()).commands)  # type: ignore[attr-defined]
+    for name, module in MODULE_OF.items():
+        alone = typer.main.get_command(make_app(name)).commands  # type: ignore[attr-defined]
+        assert set(alone) == {other for other, its_module in MODULE_OF.items() if its_module == module}
 
 
 def test_a_call_without_a_command_shows_the_help(timewheel: Run) -> None:
