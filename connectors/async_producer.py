@@ -93,10 +93,11 @@ class AsyncScheduledProducer:
             )
         )
 
-    async def cancel(self, receipt: Receipt) -> tuple[int, int]:
+    async def cancel(self, receipt: Receipt | str) -> tuple[int, int]:
         """Take a message back; returns the partition and offset of the cancel once Kafka has it.
 
         Raises:
+            ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
             KafkaException: Kafka has not taken the cancel.
         """
@@ -104,7 +105,7 @@ class AsyncScheduledProducer:
 
     async def reschedule(
         self,
-        receipt: Receipt,
+        receipt: Receipt | str,
         *,
         deliver_at: datetime | None = None,
         delay: timedelta | str | None = None,

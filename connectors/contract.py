@@ -421,6 +421,16 @@ class TopicNames:
             return self.send_back
         return name
 
+    def physical_glob(self, glob: str) -> str:
+        """A glob over physical names for one that may begin as RocketMQ's names do."""
+        for prefix, template in (
+            (LOGICAL_RETRY_PREFIX, self.retry_template),
+            (LOGICAL_DEAD_LETTER_PREFIX, self.dead_letter_template),
+        ):
+            if glob.startswith(prefix):
+                return self.prefix + template.replace("{group}", glob.removeprefix(prefix))
+        return glob
+
     def logical(self, topic: str) -> str:
         """RocketMQ's name for a physical topic; level topics share one, by queue."""
         match self.kind(topic):

@@ -245,27 +245,32 @@ class ScheduledProducer:
 
     # --- changing one's mind ------------------------------------------------------------------------------------------
 
-    def cancel(self, receipt: Receipt, *, timeout_s: float = 30.0) -> tuple[int, int]:
+    def cancel(self, receipt: Receipt | str, *, timeout_s: float = 30.0) -> tuple[int, int]:
         """Take a message back; returns the partition and offset of the cancel once Kafka has it.
 
         Whether it came in time is decided by the sidecar.
 
         Raises:
+            ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
             KafkaException: Kafka refused the cancel, or did not answer in time.
         """
+        receipt = Receipt.of(receipt)
         headers = cancel_headers(receipt)
         pending = self._about(receipt)
         self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, pending)
         pending.result(timeout_s)
         return _place(pending.message)
 
-    def begin_cancel(self, receipt: Receipt, on_place: OnPlace) -> None:
+    def begin_cancel(self, receipt: Receipt | str, on_place: OnPlace) -> None:
         """Take a message back, as `cancel` does, and do not wait.
 
         Raises:
+            ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
         """
+
+        receipt = Receipt.of(receipt)
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             on_place(_place(message) if error is None else error)
@@ -275,7 +280,7 @@ class ScheduledProducer:
 
     def reschedule(
         self,
-        receipt: Receipt,
+        receipt: Receipt | str,
         *,
         deliver_at: datetime | None = None,
         delay: timedelta | str | None = None,
@@ -287,10 +292,12 @@ class ScheduledProducer:
         The message itself is read from the schedule topic.
 
         Raises:
+            ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
             RecordGoneError: Kafka no longer has the record.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
+        receipt = Receipt.of(receipt)
         check_cancellable(receipt)
         time, due_ms = when(deliver_at, delay, delay_ms)
         deadline = Deadline(self._clients.clock, timeout_s)

@@ -44,6 +44,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ReceiptError(f"the receipt is of version {receipt.version}; this Timewheel reads {_VERSION}")
         return receipt
 
+    @classmethod
+    def of(cls, given: "Receipt | str") -> "Receipt":
+        """A receipt, or the word that it was written as. Raises ReceiptError."""
+        return cls.decode(given) if isinstance(given, str) else given
+
     def to_dict(self) -> dict[str, object]:
         """What commands and the HTTP API show."""
         shown: dict[str, object] = {

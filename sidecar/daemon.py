@@ -91,7 +91,11 @@ class Daemon:
         tame_collector()
         # 1. HTTP before all that takes time, so that probes see "starting" instead of a closed port; its process while
         #    there is nothing yet for it to inherit.
-        listener, address, front = self._listen()
+        try:
+            listener, address, front = self._listen()
+        except UsageError:
+            with DataDir(settings.data_dir):  # the same sidecar started twice: then this is what is wrong
+                raise
         # 2. The directory: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
             token = settings.http_token.get_secret_value() if settings.http_token else None

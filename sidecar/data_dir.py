@@ -5,6 +5,8 @@ which is a worker's own data directory, lock included.
 """
 
 import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +45,25 @@ class DataDir:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._lock.close()
+
+
+@contextmanager
+def at_rest(path: Path) -> Iterator[None]:
+    """Keep sidecars out of a directory while it is looked at, and write nothing, not even a lock.
+
+    Raises:
+        DataDirectoryError: a sidecar uses it.
+    """
+    lock_path = path / "lock"
+    if not lock_path.exists():  # a copy, or of no sidecar yet
+        yield
+        return
+    with lock_path.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataDirectoryError(f"data_dir {path} is in use by a sidecar; stop it first") from error
+        yield
 
 
 def worker_name(number: int) -> str:

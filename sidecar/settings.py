@@ -171,7 +171,8 @@ class Settings(BaseSettings):
 
     topic_prefix: str = Field("", description="Goes before the name of every topic of ours.")
     schedule_topic_template: str = Field(
-        "SCHEDULE_TOPIC_XXXX-{queue}", description="Schedule topics; {queue} is a level, wheel, sendback or redriven."
+        "SCHEDULE_TOPIC_XXXX-{queue}",
+        description="Schedule topics; {queue} is a level, wheel, sendback, redriven or idempotency.",
     )
     retry_topic_template: str = Field("RETRY-{group}", description="Retry topics of consumer groups.")
     dead_letter_topic_template: str = Field("DLQ-{group}", description="Dead-letter topics of consumer groups.")
@@ -281,7 +282,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
         self.topic_names  # raises for templates that make no legal topic name  # noqa: B018
-        shortest_ms, longest_ms = 3 * self.precision_ms, (self.slots_total - 1) * self.precision_ms
+        shortest_ms, longest_ms = 2 * self.precision_ms, (self.slots_total - 1) * self.precision_ms
         if "roll_window" in self.model_fields_set and not shortest_ms <= self.roll_window <= longest_ms:
             raise ValueError(
                 f"roll_window is {format_duration(self.roll_window)}; with slots_total {self.slots_total} of "
@@ -340,7 +341,11 @@ class Settings(BaseSettings):
 
     def is_topic_allowed(self, topic: str) -> bool:
         """Whether a producer may name this topic as its destination (the sidecar's own topics are judged elsewhere)."""
-        return _matches(topic, self.allowed_topics) and not _matches(topic, self.denied_topics)
+        return _matches(topic, self.allowed_topics) and not self.is_topic_denied(topic)
+
+    def is_topic_denied(self, topic: str) -> bool:
+        """Whether a topic is denied in so many words, which holds for retry and dead-letter topics too."""
+        return _matches(topic, tuple(map(self.topic_names.physical_glob, self.denied_topics)))
 
     def is_group_allowed(self, group: str) -> bool:
         return _matches(group, self.allowed_groups)

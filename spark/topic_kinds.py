@@ -14,6 +14,7 @@ def kind(topic: Column, names: TopicNames) -> Column:
         F.when(queue == "wheel", TopicKind.WHEEL.value)
         .when(queue == "sendback", TopicKind.SEND_BACK.value)
         .when(queue == "redriven", TopicKind.REDRIVEN.value)
+        .when(queue == "idempotency", TopicKind.IDEMPOTENCY.value)
         .when(queue.rlike(r"\A[0-9]+\z"), TopicKind.LEVEL.value)
         .when(_slot(topic, names.prefix + names.retry_template, "{group}").isNotNull(), TopicKind.RETRY.value)
         .when(

@@ -95,10 +95,15 @@ class DataDir:
     def lock(self) -> int:
         """Lock the directory against other brokers; the file descriptor that holds the lock.
 
-        Raises `DataDirError` when another broker does not let go of it.
+        Raises `DataDirError` when another broker does not let go of it, or it cannot be locked.
         """
         deadline = Deadline.after(_LOCK_TIMEOUT_S)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataDirError(
+                f"{self.root} cannot be locked: {error.strerror}. Operator action: name a directory of yours"
+            ) from error
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

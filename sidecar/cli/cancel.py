@@ -83,6 +83,7 @@ def reschedule(
     ],
     delay: Delay = None,
     at: At = None,
+    _as_json: Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")] = False,
 ) -> None:
     """Give a scheduled message another time; prints the new receipt."""
     if (delay is None) == (at is None):

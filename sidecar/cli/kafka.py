@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from connectors.embedded import EmbeddedKafka, EmbeddedKafkaError
-from sidecar.errors import TimewheelError
+from connectors.embedded.errors import DataDirError
+from sidecar.errors import DataDirectoryError, TimewheelError
 
 
 def register(app: typer.Typer) -> None:
@@ -31,5 +32,7 @@ def kafka(
             while not stop.wait(0.2):
                 if not broker.is_running:
                     raise TimewheelError(f"Kafka ended by itself; its log: {broker.log_path}\n{broker.log_tail(20)}")
+    except DataDirError as error:
+        raise DataDirectoryError(str(error)) from error
     except EmbeddedKafkaError as error:
         raise TimewheelError(str(error)) from error

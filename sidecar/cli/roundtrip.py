@@ -52,6 +52,7 @@ def roundtrip(
     waiting_ms = duration_ms("--timeout", timeout)
     admin = admin_client(settings)
     topics.reach_kafka(admin, settings.bootstrap_servers)
+    topic = settings.topic_names.physical(topic)
     _have_topic(admin, topic)
     delay_ms = settings.levels.delay_ms(1)
     with _reader(settings, admin, topic) as reader, scheduled_producer(settings) as producer:

@@ -15,6 +15,7 @@ from connectors.durations import DurationError, parse_duration_ms
 from connectors.kafka import common_config
 from connectors.producer import ScheduledProducer, ScheduleError, check_cancellable
 from connectors.receipt import Receipt, ReceiptError
+from connectors.schedule_record import RecordGoneError
 from sidecar import topics
 from sidecar.clients import admin_client
 from sidecar.errors import TimewheelError, UsageError
@@ -54,6 +55,8 @@ def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
             names=settings.topic_names,
             levels=settings.levels,
         )
+    except RecordGoneError as error:
+        raise TimewheelError(str(error)) from error
     except ScheduleError as error:
         raise UsageError(str(error)) from error
     except KafkaException as error:

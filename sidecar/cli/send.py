@@ -29,6 +29,7 @@ def send(
     file: Annotated[
         str | None, typer.Option(help="Schedule many: a file with one JSON object a line; - is stdin.")
     ] = None,
+    _as_json: Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")] = False,
 ) -> None:
     """Schedule a record; prints a receipt as JSON once Kafka has it.
 

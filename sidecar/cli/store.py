@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sidecar.data_dir import DataDir, stores
+from sidecar.data_dir import at_rest, stores
 from sidecar.errors import DataDirectoryError
 
 Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.")]
@@ -88,5 +88,5 @@ def _at_rest(directory: Path) -> Iterator[list[Path]]:
     """The wheel partitions of a directory that no sidecar uses, for as long as the block lasts."""
     if not directory.is_dir():
         raise DataDirectoryError(f"{directory} is no directory")
-    with DataDir(directory):
+    with at_rest(directory):
         yield stores(directory)

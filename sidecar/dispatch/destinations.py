@@ -27,6 +27,8 @@ class DestinationPolicy(Protocol):
 
     def is_topic_allowed(self, topic: str) -> bool: ...
 
+    def is_topic_denied(self, topic: str) -> bool: ...
+
     def is_group_allowed(self, group: str) -> bool: ...
 
 
@@ -121,6 +123,8 @@ class Destinations:
                 return Rejection(
                     ErrorCode.DESTINATION_NOT_ALLOWED, f"group '{group}' is not among allowed_groups of this sidecar"
                 )
+            if self._policy.is_topic_denied(topic):
+                return Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is among denied_topics of this sidecar")
         elif kind is not TopicKind.OTHER:
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from connectors.contract import Header, TopicKind, is_legal_topic_name
+from connectors.contract import LOGICAL_SCHEDULE, Header, TopicKind, is_legal_topic_name
 from connectors.durations import format_duration
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
@@ -275,8 +275,10 @@ class _Checks:
         kind = self._names.kind(physical)
         group = self._names.group_of(physical)
         if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):
+            if self._settings.is_topic_denied(physical):
+                return ["is among denied_topics"]
             return [] if self._settings.is_group_allowed(group or "") else ["is of a group outside allowed_groups"]
-        if kind is not TopicKind.OTHER:
+        if kind is not TopicKind.OTHER or physical == LOGICAL_SCHEDULE:
             return ["is a schedule topic; name the topic to deliver to"]
         return [] if self._settings.is_topic_allowed(physical) else ["is not among allowed_topics, or denied"]
 
@@ -284,8 +286,8 @@ class _Checks:
         """A delay that the sidecar would reject."""
         longest_ms = self._settings.max_delay
         name, delay_ms = "delay", wanted.delay_ms
-        if wanted.deliver_at is not None and wanted.deliver_at.year < 1971:
-            raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1971; leave the past alone")])
+        if wanted.deliver_at is not None and wanted.deliver_at.timestamp() < 0:
+            raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1970, where no clock of Kafka's begins")])
         if wanted.deliver_at is not None:
             name, delay_ms = "deliver_at", int(wanted.deliver_at.timestamp() * 1000) - time.time_ns() // 1_000_000
         if delay_ms is not None and delay_ms > longest_ms:

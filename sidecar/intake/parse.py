@@ -9,6 +9,7 @@ import re
 from connectors.contract import (
     CONTROL_HEADERS,
     GENERATED_HEADERS,
+    LOGICAL_SCHEDULE,
     ErrorCode,
     Header,
     TopicKind,
@@ -24,6 +25,7 @@ _TOPIC_CACHE_ENTRIES = 10_000
 DIGITS_MAX = 18
 WHOLE_NUMBER = re.compile(rb"-?[0-9]{1,%d}" % DIGITS_MAX)
 
+_INPUTS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _REAL_QID = str(Header.REAL_QID)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
@@ -123,7 +125,7 @@ class Parser:
                 f"REAL_TOPIC is {show(raw)}, which Kafka never accepts as a topic name "
                 "(at most 249 letters, digits, '.', '_' and '-')",
             )
-        if self._names.kind(topic) in (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK):
+        if topic == LOGICAL_SCHEDULE or self._names.kind(topic) in _INPUTS:
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
             )

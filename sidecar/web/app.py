@@ -119,10 +119,16 @@ def make_app(
         ] = None,
         topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
         from_ms: Annotated[
-            int, Query(alias="from", ge=0, le=_TIME_MAX_MS, description="Due at this time or later, epoch ms.")
+            int,
+            Query(
+                alias="from",
+                ge=0,
+                le=_TIME_MAX_MS,
+                description="Due, or rolled, at this time or later; epoch ms.",
+            ),
         ] = 0,
         until_ms: Annotated[
-            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due before this time, epoch ms.")
+            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due, or rolled, before this time; epoch ms.")
         ] = _TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
         after: Annotated[

@@ -291,6 +291,30 @@ def test_a_second_sidecar_on_a_data_directory_ends_with_4(closed_address: str, t
     assert f"timewheel: data_dir {tmp_path} is in use by another sidecar" in ended.stderr
 
 
+def test_the_same_sidecar_started_twice_ends_with_4_though_its_address_is_taken_too(
+    closed_address: str, tmp_path: Path
+) -> None:
+    with DataDir(tmp_path), socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        ended = sidecar_process(
+            "--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--http-address", address
+        )
+    assert (ended.exit_code, "is in use by another sidecar" in ended.stderr) == (4, True)
+
+
+def test_looking_at_a_directory_at_rest_writes_nothing_into_it(timewheel: Run, tmp_path: Path) -> None:
+    assert timewheel("store", "verify", tmp_path).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    with DataDir(tmp_path):
+        ended = timewheel("store", "verify", tmp_path)
+    assert (ended.exit_code, "in use by a sidecar" in ended.stderr) == (4, True)
+
+
+def test_a_directory_that_the_embedded_kafka_cannot_use_ends_with_4(timewheel: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    assert timewheel("kafka", "--port", "0", "--data-dir", tmp_path / "file").exit_code == 4
+
+
 def test_a_data_directory_that_is_a_file_ends_with_4(closed_address: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path / "file")

@@ -90,6 +90,9 @@ class AnyTopic:
     def is_topic_allowed(self, topic: str) -> bool:
         return topic != "forbidden"
 
+    def is_topic_denied(self, topic: str) -> bool:
+        return False
+
     def is_group_allowed(self, group: str) -> bool:
         return True
 

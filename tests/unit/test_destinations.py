@@ -33,6 +33,9 @@ class Policy:
     def is_topic_allowed(self, topic: str) -> bool:
         return fnmatchcase(topic, self.topics)
 
+    def is_topic_denied(self, topic: str) -> bool:
+        return False
+
     def is_group_allowed(self, group: str) -> bool:
         return fnmatchcase(group, self.groups)
 

@@ -254,6 +254,20 @@ def test_a_destination_is_allowed_by_a_glob_and_deny_wins(allowed: str, denied: 
     assert settings.is_topic_allowed(topic) is verdict
 
 
+@pytest.mark.parametrize("denied", ["DLQ-*", "%DLQ%*", "p.DLQ-b*", "%DLQ%billing"])
+def test_a_dead_letter_topic_is_denied_by_either_of_its_names(denied: str) -> None:
+    settings = load_settings({"denied_topics": denied, "topic_prefix": "p." if denied != "DLQ-*" else ""})
+    names = settings.topic_names
+    assert settings.is_topic_denied(names.dead_letter("billing"))
+    assert not settings.is_topic_denied(names.retry("billing"))
+
+
+def test_the_shortest_roll_window_is_two_slots() -> None:
+    assert load_settings({"roll_window": "2s", "precision_ms": "1000"}).plan.roll_window_ms == 2_000
+    with pytest.raises(UsageError, match="it can be 2s to"):
+        load_settings({"roll_window": "1s", "precision_ms": "1000"})
+
+
 def test_groups_are_allowed_by_a_glob() -> None:
     settings = load_settings({"allowed_groups": "orders*,billing"})
     assert [settings.is_group_allowed(group) for group in ("orders-eu", "billing", "billing2")] == [True, True, False]
