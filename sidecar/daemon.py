@@ -88,6 +88,7 @@ class Daemon:
             UsageError, KafkaUnreachableError, TopicsError, DataDirectoryError: see their exit codes.
         """
         settings = self._settings
+        self._handle_signals()
         tame_collector()
         # 1. HTTP before all that takes time, so that probes see "starting" instead of a closed port; its process while
         #    there is nothing yet for it to inherit.
@@ -111,7 +112,6 @@ class Daemon:
                 live,
             )
             with WebServer(Guard(app, token), listener), front, observer, self._tracing():
-                self._handle_signals()
                 log.info(
                     "starting",
                     version=installed_version(),
@@ -137,7 +137,7 @@ class Daemon:
         if self._listener is not None:
             return self._listener, address_of(self._listener), nullcontext()
         public, own = listen(self._settings.http_host, self._settings.http_port), listen("127.0.0.1", 0)
-        front = FrontProcess(self._settings, public, address_of(own))
+        front = FrontProcess(self._settings, public, own)
         front.start()
         return own, address_of(public), front
 

@@ -24,7 +24,6 @@ from pyspark.sql import types as T  # noqa: N812
 from connectors.contract import (
     DEFAULT_MAX_RECONSUME_TIMES,
     FIRST_RETRY_LEVEL,
-    LOGICAL_SCHEDULE,
     DelayLevels,
     ErrorCode,
     Header,
@@ -245,7 +244,6 @@ def _rejection(names: TopicNames, levels: DelayLevels) -> Columns:
         F.when(~c("has_topic"), ErrorCode.MISSING_REAL_TOPIC.value)
         .when(~c("is_legal"), ErrorCode.ILLEGAL_REAL_TOPIC.value)
         .when(c("named_kind").isin(*_INPUTS), ErrorCode.DESTINATION_NOT_ALLOWED.value)
-        .when(c("named_topic") == LOGICAL_SCHEDULE, ErrorCode.DESTINATION_NOT_ALLOWED.value)
     )
     level_code = F.when(c("is_cancel") | c("is_replace"), ErrorCode.NOT_CANCELLABLE.value).otherwise(
         F.coalesce(qid_code, topic_code)

@@ -285,6 +285,7 @@ class ConsumerLoop:
         self._remember(queues)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> list[ProcessQueue]:
+        self._consumer.resume(partitions)  # librdkafka remembers a pause: should they come back, they would stay silent
         dropped = []
         for partition in partitions:
             queue = self._queues.pop((partition.topic, partition.partition), None)

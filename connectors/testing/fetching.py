@@ -17,7 +17,7 @@ _ABORTED = SpanState.ABORTED
 class Reading:
     """One assigned partition."""
 
-    __slots__ = ("is_paused", "is_stopped", "next", "place", "position", "told_end")
+    __slots__ = ("is_stopped", "next", "place", "position", "told_end")
 
     def __init__(self, place: Place, offset: int) -> None:
         self.place = place
@@ -26,7 +26,6 @@ class Reading:
         self.position = OFFSET_INVALID
         """What the application is told: the offset after the last it was given."""
         self.told_end = -1
-        self.is_paused = False
         self.is_stopped = False
         """An error has been told, and nothing more is read here until it is assigned or sought anew."""
 
@@ -50,6 +49,8 @@ class Fetching:
         committed: Callable[[Place], int | None],
     ) -> None:
         self.partitions: dict[Place, Reading] = {}
+        self._paused: set[Place] = set()
+        """Remembered when a partition is taken away and comes back, as librdkafka does."""
         self._topics = topics
         self._is_committed_only = is_committed_only
         self._tells_ends = tells_ends
@@ -71,10 +72,8 @@ class Fetching:
 
     def pause(self, places: Sequence[Place], *, is_paused: bool) -> None:
         """Of partitions that are not assigned nothing is said."""
-        for place in places:
-            reading = self.partitions.get(place)
-            if reading is not None:
-                reading.is_paused = is_paused
+        known = self.partitions.keys() & set(places)
+        self._paused = self._paused | known if is_paused else self._paused - known
 
     def seek(self, place: Place, offset: int) -> bool:
         """Whether the partition is assigned."""
@@ -95,7 +94,7 @@ class Fetching:
             return
         self._turn = (self._turn + 1) % len(readings)
         for reading in readings[self._turn :] + readings[: self._turn]:
-            if reading.is_paused or reading.is_stopped:
+            if reading.place in self._paused or reading.is_stopped:
                 continue
             topic = self._topics.get(reading.place[0])
             if topic is None or reading.place[1] >= len(topic.logs):

@@ -175,7 +175,8 @@ class Decisions:
     def _note_ahead(self, cancels: Sequence[Pending], found: Mapping[int, int], *, is_behind: bool) -> None:
         for pending in cancels:
             is_behind = is_behind or isinstance(pending.request, Replace)  # its message will wait
-            if is_behind and pending.offset in found:
+            # While records are read again nothing is committed: what is below the commit before needs no remembering.
+            if is_behind and pending.offset in found and pending.offset >= self._replay_until:
                 self._hits_ahead[pending.offset] = found[pending.offset]
 
 

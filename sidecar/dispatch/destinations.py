@@ -9,7 +9,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import ErrorCode, TopicKind, TopicNames
+from connectors.contract import LOGICAL_SCHEDULE, ErrorCode, TopicKind, TopicNames
 from sidecar.clock import Clock
 from sidecar.records import Rejection
 
@@ -125,7 +125,7 @@ class Destinations:
                 )
             if self._policy.is_topic_denied(topic):
                 return Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is among denied_topics of this sidecar")
-        elif kind is not TopicKind.OTHER:
+        elif kind is not TopicKind.OTHER or topic == LOGICAL_SCHEDULE:
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
             )

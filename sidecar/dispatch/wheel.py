@@ -234,7 +234,8 @@ class WheelPartition:
                 except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
                 if isinstance(request, Cancel | Replace):
-                    if self._decisions.ahead + len(cancels) >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
+                    ahead = self._decisions.ahead + sum(pending.offset >= replay_until for pending in cancels)
+                    if offset >= replay_until and ahead >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
                         self._is_waiting_for_late = True
                         break
                     self._store_staged()

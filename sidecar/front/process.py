@@ -8,13 +8,16 @@ import multiprocessing
 import socket
 import sys
 import threading
+from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 from types import TracebackType
+from typing import Any
 
 import structlog
 
 from sidecar.front.serve import serve
 from sidecar.settings import Settings
+from sidecar.web.server import address_of
 
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -30,13 +33,14 @@ class FrontProcess:
 
     Args:
         listener: the public socket, listened on, so that who asks meanwhile waits; closed at the end.
-        address: where the process that delivers answers.
+        own: where the process that delivers answers, which is none of the other's business but for its address.
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket, address: str) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, own: socket.socket) -> None:
         self._settings = settings
         self._listener = listener
-        self._address = address
+        self._own = own
+        self._is_entered = False
         self._is_stopping = threading.Event()
         self._process: BaseProcess | None = None
         self._thread = threading.Thread(target=self._keep, name="front", daemon=True)
@@ -44,12 +48,22 @@ class FrontProcess:
     def start(self) -> None:
         """Start it; without the `with` that should follow it ends with this interpreter."""
         is_alone = threading.active_count() == 1  # a thread's locks would stay locked in the child
-        make = _FORK.Process if is_alone and sys.platform == "linux" else _SPAWN.Process
-        process = make(target=serve, args=(self._settings, self._listener, self._address), name="front", daemon=True)
+        listening, self._go = Pipe(duplex=False)
+        arguments = (self._settings, self._listener, address_of(self._own), listening)
+        if is_alone and sys.platform == "linux":
+            process: BaseProcess = _FORK.Process(target=self._serve_forked, args=arguments, name="front", daemon=True)
+        else:
+            process = _SPAWN.Process(target=serve, args=arguments, name="front", daemon=True)
         process.start()
+        listening.close()
         self._process = process
+        if self._is_entered:
+            self._go.send(True)
 
     def __enter__(self) -> "FrontProcess":
+        """The sidecar's identity is its own now."""
+        self._is_entered = True
+        self._go.send(True)
         self._thread.start()
         return self
 
@@ -63,6 +77,10 @@ class FrontProcess:
         if self._thread.is_alive() and self._process is not None:
             self._process.kill()
         self._listener.close()
+
+    def _serve_forked(self, *arguments: Any) -> None:
+        self._own.close()
+        serve(*arguments)
 
     def _keep(self) -> None:
         """Start it as often as it ends, ever later while it ends soon."""

@@ -1,11 +1,13 @@
 """What the process that serves HTTP does; see `sidecar.front.process`, which starts it."""
 
+import gc
 import multiprocessing
 import os
 import signal
 import socket
 import threading
-from multiprocessing.connection import wait
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 
@@ -48,19 +50,22 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Settings, listener: socket.socket, address: str) -> None:
+def serve(settings: Settings, listener: socket.socket, address: str, go: Connection) -> None:
     """Serve until told to stop, or until the sidecar is gone.
 
     Args:
         listener: the public socket.
         address: where the process that delivers answers.
+        go: tells when the sidecar's identity is its own: only then may anything be done in its name.
     """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until uvicorn handles it
     os.setpgid(0, 0)  # a terminal's Ctrl-C is for the sidecar, which tells us
     _be_known()
     threading.Thread(target=_end_with_the_sidecar, name="lifeline", daemon=True).start()
     os.nice(NICENESS)
+    gc.enable()  # the sidecar collects between two turns, and a fork of it has none
     configure_logging(settings.log_format, settings.log_level, settings.secrets())
+    go.recv()
     kafka = FrontKafka(settings)
     kafka.settle_earlier_life()
     sidecar = Sidecar(address)
@@ -72,9 +77,8 @@ def serve(settings: Settings, listener: socket.socket, address: str) -> None:
 
 
 def _be_known() -> None:
-    comm = Path("/proc/self/comm")
-    if comm.exists():
-        comm.write_text(PROCESS_NAME)
+    with suppress(OSError):  # no Linux, or a /proc that is not ours to write
+        Path("/proc/self/comm").write_text(PROCESS_NAME)
 
 
 def _end_with_the_sidecar() -> None:

@@ -314,6 +314,7 @@ class EnqueueGet:
         try:
             self._before_revoke()
             self._drop(places)
+            consumer.resume(partitions)  # librdkafka remembers a pause: should they come back, they would stay silent
             consumer.unassign()
         except Exception as error:  # noqa: BLE001
             self._failure = error

@@ -9,7 +9,6 @@ import re
 from connectors.contract import (
     CONTROL_HEADERS,
     GENERATED_HEADERS,
-    LOGICAL_SCHEDULE,
     ErrorCode,
     Header,
     TopicKind,
@@ -125,7 +124,7 @@ class Parser:
                 f"REAL_TOPIC is {show(raw)}, which Kafka never accepts as a topic name "
                 "(at most 249 letters, digits, '.', '_' and '-')",
             )
-        if topic == LOGICAL_SCHEDULE or self._names.kind(topic) in _INPUTS:
+        if self._names.kind(topic) in _INPUTS:
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
             )

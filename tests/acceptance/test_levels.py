@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,23 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(prefix: str, sidec
         verdict.assert_exactly_once()
         assert sidecar.process.poll() is None
         assert sidecar.process.pid == pid
+
+
+def test_a_partition_that_was_paused_and_comes_back_is_read_on(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    """librdkafka remembers a pause through a rebalance."""
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.settings |= {"levels": "8s", "read_ahead_records": 10, "partitions": 2}
+    sidecar.start()
+    kafka.produce(scheduled(prefix, destination, 500, levels=1))
+    wait_until(lambda: sidecar.metric("timewheel_waiting_records") >= 20, "both partitions are read ahead and paused")
+    (tmp_path / "other").mkdir()
+    other = SidecarProcess(kafka.bootstrap_servers, tmp_path / "other")
+    other.settings |= {**sidecar.settings, "data_dir": tmp_path / "other" / "data"}
+    with other:
+        pass  # it has joined, taken partitions, and is killed: all of them come back
+    judge(ids(500), kafka.read([destination], 500, 60)).assert_exactly_once()
 
 
 def test_console_producer_lines_with_three_headers_are_delivered(

@@ -18,6 +18,21 @@ def test_a_paused_partition_goes_on_where_the_application_stands(bench: Bench) -
     assert values(read(consumer, 3)) == [b"1", b"2", b"3"]
 
 
+def test_a_pause_outlives_the_assignment(bench: Bench) -> None:
+    topic = bench.topic(2)
+    bench.produce(topic, [b"0"])
+    bench.produce(topic, [b"1"], partition=1)
+    consumer = bench.reader(topic)
+    assert values(read(consumer, 1)) == [b"0"]
+    consumer.pause([at(topic)])
+    consumer.unassign()
+    consumer.assign([at(topic, 0, 0), at(topic, 1, 0)])
+    assert values(read(consumer, 1)) == [b"1"]
+    assert [message for message in consumer.consume(10, 0.3) if message.error() is None] == []
+    consumer.resume([at(topic)])
+    assert values(read(consumer, 1)) == [b"0"]
+
+
 def test_seeking_forgets_the_position(bench: Bench) -> None:
     topic = bench.topic()
     bench.produce(topic, [b"0", b"1", b"2"])

@@ -127,7 +127,6 @@ def test_of_repeated_ids_the_last_one_stays_alone(ids: list[bytes | None], kept:
     [
         b"rmq_sys_wheel_timer",
         b"CONSUMER_SEND_MSG_BACK",
-        b"SCHEDULE_TOPIC_XXXX",
         b"SCHEDULE_TOPIC_XXXX-3",
         b"SCHEDULE_TOPIC_XXXX-wheel",
     ],

@@ -1,0 +1,105 @@
+"""A wheel partition whose disk is gone, after more changes of mind than may be remembered ahead of a commit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from connectors.contract import TopicNames
+from sidecar.dispatch.wheel import HITS_AHEAD_MAX, WheelPartition, WheelSettings
+from sidecar.intake.parse import Parser
+from sidecar.intake.parse_wheel import WheelParser
+from sidecar.intake.progress import Start
+from sidecar.plan import Plan
+from sidecar.records import Headers
+from sidecar.store.files import RealFileSystem
+from sidecar.store.recovery import Owner
+
+WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
+NOW_MS = 1_700_000_000_000
+IN_AN_HOUR = ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + 3_600_000))
+PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s 5s")
+
+
+def opened(directory: Path, offset: int, metadata: str, end: int) -> WheelPartition:
+    parser = Parser(TopicNames())
+    return WheelPartition(
+        WHEEL,
+        0,
+        start=Start(offset, metadata, end),
+        settings=WheelSettings(PLAN, 200_000, None, 50_000, 10**8, directory),
+        parser=WheelParser(parser, WHEEL, 0, b"key"),
+        owner=Owner("cluster", "topic", "group", 0, "instance"),
+        fs=RealFileSystem(),
+        now_ms=NOW_MS,
+        tell_outcomes=lambda outcomes, committed: None,
+    )
+
+
+class Log:
+    """The wheel topic, and a consumer and producer of it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.committed: tuple[int, str] = (0, "")
+
+    def append(self, *headers: tuple[str, bytes | None]) -> None:
+        self.messages.append(
+            Message(
+                topic=WHEEL,
+                partition=0,
+                offset=len(self.messages),
+                key=b"k",
+                value=b"v",
+                headers=list(headers),  # type: ignore[arg-type]
+                timestamp=(2, NOW_MS),
+            )
+        )
+
+    def serve(self, wheel: WheelPartition, batch: int) -> None:
+        """Read and send until there is nothing to do; fails where that takes for ever."""
+        now_ms = NOW_MS
+        for _ in range(1_000):
+            now_ms += 50
+            if not wheel.is_full:
+                messages = self.messages[wheel.position : wheel.position + batch]
+                if messages:
+                    wheel.offer(messages, now_ms)
+            due_ms = wheel.next_due_ms
+            is_due = due_ms is not None and due_ms <= now_ms
+            if is_due or wheel.has_progress:
+                records = wheel.take(now_ms, 5_000, 10**7) if is_due else wheel.take(-1, 0, 0)
+                self.committed = wheel.progress
+                for record in records:
+                    assert record[0] == WHEEL, "nothing but copies is due"
+                    self.append(*record[4])
+                wheel.confirm()
+            wheel.tick(now_ms)
+            if wheel.position == len(self.messages) and not wheel.has_progress and not is_due:
+                return
+        pytest.fail(f"stands still at offset {wheel.position} of {len(self.messages)}: {wheel.trouble}")
+
+
+@pytest.mark.parametrize("batch", [50, 1_000])
+@pytest.mark.parametrize("changes", ["replacements", "cancels and a replacement"])
+def test_a_rebuild_gets_through_any_number_of_changes(tmp_path: Path, changes: str, batch: int) -> None:
+    log, count = Log(), HITS_AHEAD_MAX + 50
+    for number in range(count):
+        log.append(("REAL_TOPIC", b"orders"), ("UNIQ_KEY", b"m%d" % number), IN_AN_HOUR)
+    for number in range(count):
+        name = b"m%d" % number
+        if changes == "replacements" or number == count - 1:
+            replacement: Headers = [("REAL_TOPIC", b"orders"), ("UNIQ_KEY", name), IN_AN_HOUR]
+            log.append(*replacement, ("TIMER_REPLACE_UNIQKEY", name))
+        else:
+            log.append(("TIMER_DEL_UNIQKEY", name))
+    first = opened(tmp_path / "first", 0, "", len(log.messages))
+    log.serve(first, batch)
+    end = len(log.messages)
+    again: Any = opened(tmp_path / "second", *log.committed, end)
+    assert again.position < end
+    log.serve(again, batch)
+    assert (again.is_recovering, len(log.messages)) == (False, end)
+    pending = count if changes == "replacements" else 1
+    assert again.figures.pending == first.figures.pending == pending
