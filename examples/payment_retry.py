@@ -24,7 +24,11 @@ for payment in ("alice", "bob", "carol"):
     producer.produce("payments", b"17 EUR", payment)
 producer.flush()
 
-consumer = RetryingConsumer({**kafka, "group.id": "billing", "auto.offset.reset": "earliest"}, ["payments"])
+consumer = RetryingConsumer(
+    {**kafka, "group.id": "billing", "auto.offset.reset": "earliest"},
+    ["payments"],
+    concurrency=1,  # or several print at a time
+)
 charged: set[str] = set()  # in earnest: a table with message_id as its key
 
 

@@ -78,24 +78,24 @@ class Supervisor:
             front = make_front(settings, relay, kafka, live, events)
             listener = listen(settings.http_host, settings.http_port)
             with WebServer(front, listener, NICENESS) as server, closing(events):
-                log.info(
-                    "starting",
-                    version=installed_version(),
-                    bootstrap_servers=settings.bootstrap_servers,
-                    group_id=settings.group_id,
-                    identity=settings.identity,
-                    http_address=server.address,
-                    workers=settings.workers,
-                )
-                asyncio.run(self._supervise())
+                asyncio.run(self._supervise(server.address))
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
 
-    async def _supervise(self) -> None:
+    async def _supervise(self, http_address: str) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        log.info(
+            "starting",
+            version=installed_version(),
+            bootstrap_servers=self._settings.bootstrap_servers,
+            group_id=self._settings.group_id,
+            identity=self._settings.identity,
+            http_address=http_address,
+            workers=self._settings.workers,
+        )
         # 3. Topics: created or checked once, by nobody but us.
         with suppress(StoppedWaitingError):
             await asyncio.to_thread(prepare_topics, self._settings, self._stop.is_set)

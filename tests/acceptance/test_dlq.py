@@ -101,10 +101,10 @@ def test_letters_are_counted_shown_and_redriven_once(kafka: Kafka, prefix: str, 
 def test_a_redrive_that_is_killed_goes_on_when_it_is_run_again(kafka: Kafka, prefix: str, dlq: Dlq) -> None:
     orders = kafka.create_topic(f"{prefix}orders", 3)
     bury(kafka, prefix, 3_000)
-    command = [sys.executable, "-m", "sidecar", "dlq", "redrive", "billing", "--rate", "300", *where(kafka, prefix)]
+    command = [sys.executable, "-m", "sidecar", "dlq", "redrive", "billing", "--rate", "100", *where(kafka, prefix)]
     for number, kill in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL), start=1):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(lambda: len(kafka.read([orders], 0)) > number * 300, "it is under way")  # noqa: B023
+        wait_until(lambda: len(kafka.read([orders], 0)) > number * 100, "it is under way")  # noqa: B023
         process.send_signal(kill)
         process.wait(timeout=20)
     left = dlq("redrive", "billing")

@@ -248,6 +248,7 @@ def test_a_long_redrive_is_watched_and_stopped_and_goes_on(
     assert [job["state"] for job in api.get("/redrives").body["redrives"]] == ["done", "stopped"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_pending_is_told_a_page_at_a_time(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, api: HttpApi, workers: int
@@ -326,6 +327,7 @@ def test_receipts_of_others_are_refused(sidecar: SidecarProcess, api: HttpApi) -
     assert api.ask("DELETE", f"/messages/{beyond}").problem == "refused"
 
 
+@pytest.mark.slow
 def test_while_kafka_is_away_requests_are_refused_in_bounded_time(tmp_path: Path) -> None:
     """With its own broker, which is stopped."""
     from connectors.embedded import EmbeddedKafka

@@ -79,6 +79,7 @@ def test_a_second_process_with_the_same_identity_ends_the_first_with_exit_4(
     assert "identity" in sidecar.log_text()
 
 
+@pytest.mark.slow
 def test_missing_progress_stops_the_partition_and_an_operator_chooses(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

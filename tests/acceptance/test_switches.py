@@ -54,6 +54,7 @@ def test_while_delivery_is_stopped_messages_are_taken_in_and_cancelled_and_none_
     wait_until(lambda: sidecar.metric("timewheel_behind_seconds") == 0, "nothing is overdue")
 
 
+@pytest.mark.slow
 def test_delivery_that_is_stopped_survives_kill_and_restart(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     sidecar.settings["stop_dequeue"] = True
@@ -90,6 +91,7 @@ def test_delivery_that_is_stopped_survives_kill_and_restart(kafka: Kafka, prefix
     assert kafka.read([f"{prefix}DLQ-{sidecar.settings['group_id']}"], 1)[0].value == b"bad"
 
 
+@pytest.mark.slow
 def test_while_intake_is_stopped_nothing_is_read_and_what_was_read_is_delivered(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -35,6 +35,7 @@ def test_a_file_full_of_zeros_after_a_clean_stop_loses_nothing(
     judge(names, kafka.read([destination], len(names))).assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_made_anew_goes_on_where_transaction_markers_end_what_was_committed(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

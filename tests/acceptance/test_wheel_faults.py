@@ -102,6 +102,7 @@ def small_disk(request: pytest.FixtureRequest, sidecar: SidecarProcess) -> Small
     return disk
 
 
+@pytest.mark.slow
 def test_a_full_disk_pauses_intake_and_nothing_else(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, small_disk: SmallDisk
 ) -> None:

@@ -116,6 +116,7 @@ def test_what_is_pending_is_told_as_by_one(kafka: Kafka, prefix: str, two: Sidec
     assert two.get("/api/v1/pending?limit=0")[0] == 422
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_anew_and_everything_arrives_once(
     kafka: Kafka, prefix: str, two: SidecarProcess
 ) -> None:
@@ -151,6 +152,7 @@ def test_sigterm_ends_all_of_them_with_0_within_two_seconds(kafka: Kafka, prefix
     judge(ids(20_000), kafka.read([destination], 20_000, 60)).assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_sigkill_of_the_supervisor_leaves_no_worker_and_the_next_goes_on(
     kafka: Kafka, prefix: str, two: SidecarProcess
 ) -> None:
@@ -191,6 +193,7 @@ def test_the_number_of_workers_may_change_at_a_restart(kafka: Kafka, prefix: str
     judge(ids(12_000), kafka.read([destination], 12_000, 120)).assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_an_identity_that_is_taken_ends_all_of_them_with_4(two: SidecarProcess, tmp_path: Path) -> None:
     two.settings |= {"instance_id": "twin"}
     two.start()
@@ -205,6 +208,7 @@ def test_an_identity_that_is_taken_ends_all_of_them_with_4(two: SidecarProcess, 
     assert "identity" in event["reason"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_leaves_nothing_told_by_halves(two: SidecarProcess) -> None:
     two.start()
     share_everything(two)
@@ -246,6 +250,7 @@ def test_a_token_is_asked_for_as_by_one(two: SidecarProcess) -> None:
     assert not any("secret" in " ".join(command_line) for command_line in command_lines)
 
 
+@pytest.mark.slow
 def test_switches_cancels_and_status_are_those_of_one(kafka: Kafka, prefix: str, two: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     two.start()

@@ -154,6 +154,7 @@ def test_what_was_committed_outlives_a_kill(tmp_path: Path) -> None:
         assert values(consume(broker, topic, 1)) == [b"acknowledged"]
 
 
+@pytest.mark.slow
 def test_a_transaction_committed_just_before_a_kill_is_read_after_it() -> None:
     # Enough records that the markers of the commit are still due when it returns.
     records, partitions = 6000, 3

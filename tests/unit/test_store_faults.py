@@ -1,7 +1,6 @@
 """A disk that fills up, writes short, or fails: the store says so, keeps its end, and goes on when there is room."""
 
 import errno
-import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -409,7 +408,6 @@ def make(directory: Path, found: str) -> None:
 
 def open_files(directory: Path) -> list[str]:
     """This process's descriptors of files in there."""
-    gc.collect()
     names = [process_file.path for process_file in psutil.Process().open_files()]
     return [name for name in names if Path(name).is_relative_to(directory.resolve())]
 
