@@ -32,6 +32,11 @@ PROTECTED_OPTIONS = frozenset(
 
 Config = dict[str, Any]
 
+HEADER_ERRORS = (UnicodeDecodeError, SystemError)
+"""What asking a message for its headers raises where a name is not UTF-8: confluent-kafka wraps the one in the other.
+
+Ask a message once only: the second answer is a list with a null pointer in it."""
+
 TRANSACTION_LINGER_MS = 5
 """Fewer, larger requests while a batch is being produced: 4.4 instead of 6.5 µs of CPU a record, 1.5 times the rate.
 

@@ -10,11 +10,6 @@ from connectors.contract import ErrorCode
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; names may repeat, values may be null."""
 
-HEADER_ERRORS = (UnicodeDecodeError, SystemError)
-"""What asking a message for its headers raises where a name is not UTF-8: confluent-kafka wraps the one in the other.
-
-Ask a message once only: the second answer is a list with a null pointer in it."""
-
 BY_KEY = -1
 """The partition of a record whose key decides."""
 

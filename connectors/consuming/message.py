@@ -1,5 +1,6 @@
 """What a listener sees and what it answers (RocketMQ's ``MessageExt``, ``ConsumeConcurrentlyContext``, statuses)."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +9,10 @@ import msgspec
 from confluent_kafka import Message
 
 from connectors.contract import Header
+from connectors.event_log import EventLog
+from connectors.kafka import HEADER_ERRORS
+
+_log = EventLog(logging.getLogger(__name__))
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -90,7 +95,18 @@ def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
     leftovers, of a redriven dead letter or of another group's retry that an application has copied on.
     """
     read_topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
-    headers: Headers = message.headers() or []  # type: ignore[assignment]
+    try:
+        headers: Headers = message.headers() or []  # type: ignore[assignment]
+    except HEADER_ERRORS:
+        headers = []
+        _log.error(
+            "unreadable headers",
+            "%s-%d, offset %d: a header's name is not UTF-8 text, so that the message is shown without any",
+            read_topic,
+            partition,
+            offset,
+            operator_action="mend the producer that wrote it",
+        )
     told = dict(headers)
     topic, reconsume_times, message_id = read_topic, 0, told.get(_UNIQ_KEY)
     if read_topic == retry_topic:

@@ -24,7 +24,7 @@ class Batch:
     __slots__ = ("cancel", "context", "is_abandoned", "messages", "started_ms", "unanswered")
 
     def __init__(self, messages: Sequence[ConsumedMessage]) -> None:
-        self.messages = messages
+        self.messages = tuple(messages)  # the listener is given them: what it does to a list of ours would be ours
         self.context = ConsumeContext()
         self.started_ms = 0.0
         self.is_abandoned = False

@@ -26,10 +26,11 @@ from connectors.contract import TopicKind, TopicNames
 from connectors.dead_letters.cluster import Cluster, Place, Ranges
 from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError
 from connectors.dead_letters.ledger import Ledger
-from connectors.dead_letters.letter import HEADER_ERRORS, DeadLetter, Filter, FilterError, Reason
+from connectors.dead_letters.letter import DeadLetter, Filter, FilterError, Reason
 from connectors.dead_letters.offsets import Offsets
 from connectors.dead_letters.plan import Move, Planner
 from connectors.dead_letters.redrive import BATCH, Pace, Redrive, Redriven
+from connectors.kafka import HEADER_ERRORS
 
 __all__ = [
     "DEFAULT_MAX_REDRIVES",
@@ -245,7 +246,7 @@ class DeadLetters:
                 planner,
                 chosen or Filter(),
                 topic,
-                {} if again else ledger.read(),
+                {} if again else ledger.read(is_settled=True),
                 ledger,
                 producers,
                 failures,

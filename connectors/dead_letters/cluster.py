@@ -24,6 +24,8 @@ from connectors.kafka import common_config, consumer_config, transactional_confi
 _TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 1.0
 _PATIENCE_S = 60.0
+_SETTLED_WITHIN_S = 45.0
+_SETTLED_POLL_S = 0.05
 _TRANSACTION_TIMEOUT_MS = 10_000
 _NAME = "timewheel-dead-letters"
 _NO_SUCH_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
@@ -91,7 +93,25 @@ class Cluster:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise NotAnsweredError(f"'{topic}' cannot be created: {error.args[0].str()}") from error
 
-    def ends(self, topics: Sequence[str]) -> Ranges:
+    def settled_ends(self, topics: Sequence[str]) -> Ranges:
+        """As `ends`, once every transaction that is open now has ended: what is committed behind one is seen after it.
+
+        Raises:
+            NotAnsweredError: one stays open; Kafka aborts those of a process that was killed by itself.
+        """
+        written = self.ends(topics, IsolationLevel.READ_UNCOMMITTED)
+        deadline_s = time.monotonic() + _SETTLED_WITHIN_S
+        while True:
+            ranges = self.ends(topics)
+            held_up = [place for place, (_, end) in written.items() if ranges.get(place, (0, end))[1] < end]
+            if not held_up:
+                return ranges
+            if time.monotonic() > deadline_s:
+                topic, partition = held_up[0]
+                raise NotAnsweredError(f"a transaction on {topic}-{partition} stays open; try again in a minute")
+            time.sleep(_SETTLED_POLL_S)
+
+    def ends(self, topics: Sequence[str], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> Ranges:
         """The log of each partition of the topics that there are, up to what is committed by now."""
         places = [
             TopicPartition(topic, partition.id)
@@ -104,7 +124,7 @@ class Cluster:
             firsts, ends = (
                 self._admin.list_offsets(
                     dict.fromkeys(places, spec),
-                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    isolation_level=isolation,
                     request_timeout=_TIMEOUT_S,
                 )
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())

@@ -48,12 +48,17 @@ class Ledger:
         """Make the ledger's own topic, where it is missing."""
         self._cluster.create(self.topic, _CONFIGS)
 
-    def read(self) -> dict[Place, Offsets]:
-        """What has been redriven by now."""
+    def read(self, *, is_settled: bool = False) -> dict[Place, Offsets]:
+        """What has been redriven by now.
+
+        Args:
+            is_settled: wait for the transactions that are open; without it what was noted behind one is not seen yet.
+        """
+        ends = self._cluster.settled_ends if is_settled else self._cluster.ends
         topics = {topic_id: topic for topic, topic_id in self._ids.items()}
         noted: dict[Place, list[Range]] = defaultdict(list)
         decode = msgspec.json.Decoder(Entry).decode
-        with self._cluster.scan(self._cluster.ends([self.topic]), lambda: _BATCH) as batches:
+        with self._cluster.scan(ends([self.topic]), lambda: _BATCH) as batches:
             for message in chain.from_iterable(batches):
                 try:
                     entry = decode(message.value() or b"")

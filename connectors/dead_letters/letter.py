@@ -14,9 +14,6 @@ from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Header
 
 Headers = list[tuple[str, bytes | None]]
 
-HEADER_ERRORS = (UnicodeDecodeError, SystemError)
-"""What asking a message for its headers raises where a name is not UTF-8."""
-
 Told = Mapping[str, bytes | None]
 """Headers by name; of one that comes twice the last."""
 

@@ -22,9 +22,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from connectors.dead_letters.cluster import Place, until_answered
 from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError
 from connectors.dead_letters.ledger import Ledger
-from connectors.dead_letters.letter import HEADER_ERRORS, Filter
+from connectors.dead_letters.letter import Filter
 from connectors.dead_letters.offsets import Offsets, runs
 from connectors.dead_letters.plan import Move, Planner
+from connectors.kafka import HEADER_ERRORS
 from connectors.kafka_errors import REFUSALS
 
 BATCH = 5_000

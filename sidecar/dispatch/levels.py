@@ -17,8 +17,9 @@ from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
+from connectors.kafka import HEADER_ERRORS
 from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.records import BY_KEY, HEADER_ERRORS, Headers, Outgoing, Rejection
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)

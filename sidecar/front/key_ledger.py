@@ -79,7 +79,7 @@ class KeyLedger:
         patience(self._read_on)
 
     def _read_on(self) -> None:
-        for place, (begin, end) in self._cluster.ends([self.topic]).items():
+        for place, (begin, end) in self._cluster.settled_ends([self.topic]).items():
             known = begin if self._read_until is None else max(begin, self._read_until)
             if known < end:
                 with self._cluster.scan({place: (known, end)}, lambda: _BATCH) as batches:

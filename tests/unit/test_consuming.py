@@ -11,6 +11,7 @@ from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, as_consumed
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
+from connectors.consuming.workers import Batch
 from connectors.testing import InMemoryKafka
 
 
@@ -177,3 +178,41 @@ def test_the_last_of_several_headers_counts() -> None:
 def test_an_unreadable_count_is_none_yet(text: bytes | None) -> None:
     message = as_consumed(kafka_message("R", [("RECONSUME_TIME", text), ("RETRY_TOPIC", None)]), "R")
     assert (message.reconsume_times, message.topic, message.message_id) == (0, "R", "R-3-7")
+
+
+class Unreadable:
+    """A record as confluent-kafka shows it where a header's name is not UTF-8."""
+
+    def headers(self) -> Any:
+        raise SystemError("<method 'headers' of 'cimpl.Message' objects> returned a result with an exception set")
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 2
+
+    def offset(self) -> int:
+        return 7
+
+    def key(self) -> bytes:
+        return b"k"
+
+    value = key
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 5
+
+
+def test_a_record_whose_headers_cannot_be_read_is_shown_without_any(caplog: pytest.LogCaptureFixture) -> None:
+    message: Any = Unreadable()
+    shown = as_consumed(message, "RETRY-billing")
+    assert (shown.topic, shown.headers, shown.message_id, shown.value) == ("orders", [], "orders-2-7", b"k")
+    assert "orders-2, offset 7" in caplog.text
+
+
+def test_what_a_listener_does_to_its_messages_is_its_own_affair() -> None:
+    given: list[Any] = ["a", "b"]
+    batch = Batch(given)
+    given.clear()
+    assert batch.messages == ("a", "b")

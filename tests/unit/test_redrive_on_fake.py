@@ -326,3 +326,28 @@ def test_a_kafka_that_is_away_is_no_empty_answer() -> None:
     bench.kafka.make_unavailable(100_000)
     with pytest.raises(NotAnsweredError):
         letters.summaries()
+
+
+def test_what_was_noted_behind_an_open_transaction_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger is everybody's, and nobody reads past the transaction of another group's redrive."""
+    kafka = InMemoryKafka()
+    for topic in ("orders", "DLQ-b"):
+        kafka.create_topic(topic)
+    producer = kafka.producer({})
+    for number in range(3):
+        headers: Headers = [("RETRY_TOPIC", b"orders"), ("UNIQ_KEY", b"%d" % number), ("RECONSUME_TIME", b"17")]
+        producer.produce("DLQ-b", b"v", headers=headers)
+    producer.flush(1)
+    letters = DeadLetters({"bootstrap.servers": "fake"}, clients=kafka)
+    assert letters.redrive("b").moved.total() == 3
+    other = kafka.producer({"transactional.id": "timewheel-redrive-DLQ-a-0"})
+    other.init_transactions(1)
+    other.begin_transaction()
+    other.produce("SCHEDULE_TOPIC_XXXX-redriven", b"{}")
+    other.flush(1)
+    monkeypatch.setattr("connectors.dead_letters.cluster._SETTLED_WITHIN_S", 0.1)
+    with pytest.raises(NotAnsweredError, match="stays open"):
+        letters.redrive("b")
+    other.abort_transaction(1)
+    assert letters.redrive("b").moved.total() == 0
+    assert kafka.log("orders", 0).end == 4  # and a marker
