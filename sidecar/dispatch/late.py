@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from sidecar.records import Outgoing
 
-_RECORD_OVERHEAD_BYTES = 500
+RECORD_OVERHEAD_BYTES = 500
+"""What a record takes in memory beside its value, about."""
 
 
 class Batch(NamedTuple):
@@ -119,10 +120,10 @@ def _fitting(records: list[Outgoing], max_records: int, max_bytes: int) -> int:
         is_new = count == 0 or record[6] != records[count - 1][6]
         if is_new and count and (count >= max_records or size_bytes >= max_bytes):
             break
-        size_bytes += len(record[3] or b"") + _RECORD_OVERHEAD_BYTES
+        size_bytes += len(record[3] or b"") + RECORD_OVERHEAD_BYTES
         count += 1
     return count
 
 
 def _size_bytes(records: list[Outgoing]) -> int:
-    return sum([len(record[3] or b"") for record in records]) + _RECORD_OVERHEAD_BYTES * len(records)
+    return sum([len(record[3] or b"") for record in records]) + RECORD_OVERHEAD_BYTES * len(records)

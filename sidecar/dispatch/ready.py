@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES
 from sidecar.records import Outgoing, decode_record
 from sidecar.store.layout import Int64Array
 from sidecar.store.timer_store import Loaded, TimerStore
@@ -26,6 +27,11 @@ class Joined:
         self.key = key
         self.record = record
         self.stored = stored
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return RECORD_OVERHEAD_BYTES + len(self.record[3] or b"")
 
     def __lt__(self, other: "Joined") -> bool:
         return self.key < other.key
@@ -60,6 +66,8 @@ class Ready:
         self._slots: list[Slot] = []
         self._in_slots = 0
         self._joined: list[Joined] = []
+        self.joined_bytes = 0
+        """Of their values, and of what goes with them, about."""
         self._taken: list[tuple[Slot, int]] = []
         self._taken_joined: list[Joined] = []
 
@@ -94,6 +102,7 @@ class Ready:
 
     def join(self, joined: Joined) -> None:
         heapq.heappush(self._joined, joined)
+        self.joined_bytes += joined.size_bytes
 
     @property
     def waiting(self) -> int:
@@ -129,6 +138,7 @@ class Ready:
             if not self._joined or self._joined[0].key[0] > now_ms:
                 break
             joined = heapq.heappop(self._joined)
+            self.joined_bytes -= joined.size_bytes
             self._taken_joined.append(joined)
             records.append(joined.record)
             max_bytes -= len(joined.record[3] or b"")
@@ -146,7 +156,7 @@ class Ready:
             slot.cursor = cursor
             slot.decoded = []
         for joined in self._taken_joined:
-            heapq.heappush(self._joined, joined)
+            self.join(joined)
         self.confirm()
 
     def drop(self, matches: Callable[[Outgoing], bool], id_hashes: Int64Array) -> Loaded:
@@ -165,6 +175,7 @@ class Ready:
         if len(kept_joined) < len(self._joined):
             self._joined = kept_joined
             heapq.heapify(self._joined)
+            self._count_bytes()
         for slot in self._slots:
             loaded = slot.loaded
             candidates = np.flatnonzero(np.isin(loaded.id_hash[slot.cursor :], id_hashes)) + slot.cursor
@@ -188,6 +199,7 @@ class Ready:
     def restore(self, snapshot: tuple[list[tuple[Slot, Loaded]], list[Joined]]) -> None:
         """As it was at the `snapshot`."""
         slots, self._joined = snapshot
+        self._count_bytes()
         for slot, loaded in slots:
             slot.loaded = loaded
             slot.decoded = []
@@ -215,6 +227,9 @@ class Ready:
         """(topic hash, records) of what is at hand."""
         hashes, counts = np.unique(self.pending().topic_hash, return_counts=True)
         return list(zip(hashes.tolist(), counts.tolist(), strict=True))
+
+    def _count_bytes(self) -> None:
+        self.joined_bytes = sum(joined.size_bytes for joined in self._joined)
 
     def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> tuple[list[Outgoing], int]:
         slot = self._slots[0]

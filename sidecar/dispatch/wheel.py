@@ -130,6 +130,8 @@ class WheelPartition:
         """The same, until intake has gone on: what is tried again every second is told as one state."""
         self._is_disk_full = False
         self._now_ms = now_ms
+        self._told_ms = now_ms
+        """The time as it was last told, which may lie behind one that was told before."""
         """The highest time that has been told."""
         self._parser = parser
         self._trace = settings.trace
@@ -204,8 +206,11 @@ class WheelPartition:
             self._blocked or self._is_waiting_for_late
         ):  # what follows the first record that is not taken in is read again with it
             return
+        self._told_ms = now_ms
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
         cancels: list[Pending] = []
+        brought: set[bytes] = set()
+        """Ids of the messages that replacements among these bring."""
         parse = self._parser.parse
         plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
         last_from, last_plan = self._plans.since[-1]
@@ -235,19 +240,23 @@ class WheelPartition:
                 except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
                 if isinstance(request, Cancel | Replace):
-                    ahead = self._decisions.ahead + sum(pending.offset >= replay_until for pending in cancels)
-                    if offset >= replay_until and ahead >= HITS_AHEAD_MAX and self._is_behind(cancels, request):
+                    if cancels and (request.uniq_key in brought or cancels[-1].offset < replay_until <= offset):
+                        self._apply_cancels(cancels, now_ms)
+                        cancels, brought = [], set()
+                    # Whether something holds back the committed offset, or will when these are applied.
+                    is_behind = brought or self._late or self._arriving or isinstance(request, Replace)
+                    ahead = self._decisions.ahead + len(cancels)
+                    if is_behind and ahead >= HITS_AHEAD_MAX and offset >= replay_until:
                         self._is_waiting_for_late = True
                         break
                     self._store_staged()
-                    if any(_brings(pending.request, request.uniq_key) for pending in cancels):
-                        self._apply_cancels(cancels, now_ms)
-                        cancels = []
                     cancels.append(Pending(offset, request, message.key(), message.value(), headers))
+                    if isinstance(request, Replace):
+                        brought.add(request.schedule.uniq_key)
                 else:
                     if cancels:
                         self._apply_cancels(cancels, now_ms)
-                        cancels = []
+                        cancels, brought = [], set()
                     if not isinstance(request, Rejection):
                         self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
                     elif offset >= self._replay_until:
@@ -271,11 +280,6 @@ class WheelPartition:
                 self._cancels.copy_taken_in(uniq_key)
         self._copies_read.clear()
         self._expire_cancels(now_ms)
-
-    def _is_behind(self, cancels: list[Pending], request: Cancel | Replace) -> bool:
-        """Whether something waits that holds back the committed offset, or will when these are applied."""
-        requests = [request, *(pending.request for pending in cancels)]
-        return bool(self._late or self._arriving) or any(isinstance(one, Replace) for one in requests)
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
@@ -475,8 +479,9 @@ class WheelPartition:
         """When there is something to publish; None: nothing known, or records are still being read again."""
         if self.is_recovering:
             return None
-        if self._late:
-            return self._late.first_arrived_ms
+        arrived_ms = self._late.first_arrived_ms
+        if arrived_ms is not None:  # by the watermark, which another replica's clock may have set
+            return min(arrived_ms, self._told_ms)
         if not self._ready.loaded_until_ms:
             return 0
         times = [time_ms for time_ms in (self._ready.next_ms, self._next_slot_ms()) if time_ms is not None]
@@ -484,7 +489,8 @@ class WheelPartition:
 
     @property
     def is_full(self) -> bool:
-        at_hand, size_bytes = self._ready.joined + self._late.count, self._late.size_bytes
+        at_hand = self._ready.joined + self._late.count
+        size_bytes = self._ready.joined_bytes + self._late.size_bytes
         return (
             bool(self._blocked)
             or self._is_waiting_for_late
@@ -494,7 +500,8 @@ class WheelPartition:
 
     @property
     def has_room(self) -> bool:
-        at_hand, size_bytes = self._ready.joined + self._late.count, self._late.size_bytes
+        at_hand = self._ready.joined + self._late.count
+        size_bytes = self._ready.joined_bytes + self._late.size_bytes
         return (
             not self._blocked
             and not self._is_waiting_for_late
@@ -635,7 +642,8 @@ class WheelPartition:
         """
         if not self._ready.loaded_until_ms:
             return -1
-        times = (self._now_ms, self._ready.next_ms, self._next_slot_ms())
+        # Slots beyond those that are loaded may be more than a lap away, where `_next_slot_ms` sees nothing.
+        times = (self._now_ms, self._ready.loaded_until_ms, self._ready.next_ms, self._next_slot_ms())
         return min(time_ms for time_ms in times if time_ms is not None) - self._store.lap_ms // 2
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -657,6 +665,7 @@ class WheelPartition:
 
     def tick(self, now_ms: int) -> None:
         """Between transactions: load the next slot ahead of its time, now and then a checkpoint."""
+        self._told_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
         if self._blocked and now_ms - self._blocked_ms >= TRY_AGAIN_MS:
             self._blocked = ""  # has room again, as far as is known: intake tries
@@ -726,8 +735,3 @@ def _last_key(records: list[Outgoing]) -> tuple[int, int]:
     """A key that no record that arrived already due lies behind, and no other of that time; rejected ones have none."""
     last_ms = max([record[5] for record in records if type(record[0]) is str], default=-1)
     return last_ms, records[-1][6]
-
-
-def _brings(request: Cancel | Replace, uniq_key: bytes) -> bool:
-    """Whether a message with this id comes of the request."""
-    return isinstance(request, Replace) and request.schedule.uniq_key == uniq_key

@@ -6,35 +6,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from connectors.contract import TopicNames
-from sidecar.dispatch.wheel import HITS_AHEAD_MAX, WheelPartition, WheelSettings
-from sidecar.intake.parse import Parser
-from sidecar.intake.parse_wheel import WheelParser
-from sidecar.intake.progress import Start
-from sidecar.plan import Plan
+from sidecar.dispatch.wheel import HITS_AHEAD_MAX, WheelPartition
 from sidecar.records import Headers
-from sidecar.store.files import RealFileSystem
-from sidecar.store.recovery import Owner
+from tests.support.one_wheel import NOW_MS, WHEEL, message, opened
 
-WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
-NOW_MS = 1_700_000_000_000
 IN_AN_HOUR = ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + 3_600_000))
-PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s 5s")
-
-
-def opened(directory: Path, offset: int, metadata: str, end: int) -> WheelPartition:
-    parser = Parser(TopicNames())
-    return WheelPartition(
-        WHEEL,
-        0,
-        start=Start(offset, metadata, end),
-        settings=WheelSettings(PLAN, 200_000, None, 50_000, 10**8, directory),
-        parser=WheelParser(parser, WHEEL, 0, b"key"),
-        owner=Owner("cluster", "topic", "group", 0, "instance"),
-        fs=RealFileSystem(),
-        now_ms=NOW_MS,
-        tell_outcomes=lambda outcomes, committed: None,
-    )
 
 
 class Log:
@@ -45,17 +21,7 @@ class Log:
         self.committed: tuple[int, str] = (0, "")
 
     def append(self, *headers: tuple[str, bytes | None]) -> None:
-        self.messages.append(
-            Message(
-                topic=WHEEL,
-                partition=0,
-                offset=len(self.messages),
-                key=b"k",
-                value=b"v",
-                headers=list(headers),  # type: ignore[arg-type]
-                timestamp=(2, NOW_MS),
-            )
-        )
+        self.messages.append(message(len(self.messages), *headers))
 
     def serve(self, wheel: WheelPartition, batch: int) -> None:
         """Read and send until there is nothing to do; fails where that takes for ever."""

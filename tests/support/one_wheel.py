@@ -1,0 +1,74 @@
+"""One wheel partition by itself, on a real file system: records in, transactions out, no Kafka."""
+
+from pathlib import Path
+
+from confluent_kafka import Message
+
+from connectors.contract import TopicNames
+from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.intake.parse import Parser
+from sidecar.intake.parse_wheel import WheelParser
+from sidecar.intake.progress import Start
+from sidecar.plan import Plan
+from sidecar.records import Outgoing
+from sidecar.store.files import RealFileSystem
+from sidecar.store.recovery import Owner
+
+WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
+NOW_MS = 1_700_000_000_000
+PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s 5s")
+AT_HAND_BYTES = 32 * 2**20
+REAL_TOPIC = ("REAL_TOPIC", b"orders")
+
+
+def opened(
+    directory: Path,
+    offset: int = 0,
+    metadata: str = "",
+    end: int = 0,
+    *,
+    now_ms: int = NOW_MS,
+    plan: Plan = PLAN,
+    slots: int = 200_000,
+) -> WheelPartition:
+    """From the committed offset and metadata, with the log's end."""
+    return WheelPartition(
+        WHEEL,
+        0,
+        start=Start(offset, metadata, end),
+        settings=WheelSettings(plan, slots, None, 50_000, AT_HAND_BYTES, directory),
+        parser=WheelParser(Parser(TopicNames()), WHEEL, 0, b"key"),
+        owner=Owner("cluster", "topic", "group", 0, f"{slots} of {plan.precision_ms} ms"),
+        fs=RealFileSystem(),
+        now_ms=now_ms,
+        tell_outcomes=lambda outcomes, committed: None,
+    )
+
+
+def message(
+    offset: int, *headers: tuple[str, bytes | None], timestamp_ms: int = NOW_MS, value: bytes = b"v"
+) -> Message:
+    """A record of the wheel topic."""
+    return Message(
+        topic=WHEEL,
+        partition=0,
+        offset=offset,
+        key=b"k",
+        value=value,
+        headers=list(headers),  # type: ignore[arg-type]
+        timestamp=(2, timestamp_ms),
+    )
+
+
+def due(offset: int, due_ms: int, *, timestamp_ms: int = NOW_MS, value: bytes = b"v") -> Message:
+    """One for ``orders``."""
+    headers = REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % due_ms)
+    return message(offset, *headers, timestamp_ms=timestamp_ms, value=value)
+
+
+def sent(wheel: WheelPartition, now_ms: int, most: int = 5_000) -> tuple[list[Outgoing], tuple[int, str]]:
+    """One transaction: what it holds, and the progress that is committed with it."""
+    records = wheel.take(now_ms, most, 16 * 2**20)
+    progress = wheel.progress
+    wheel.confirm()
+    return records, progress

@@ -1,0 +1,76 @@
+"""A wheel partition at its limits: more bytes than it may hold, slots more than a lap apart, a clock that was ahead."""
+
+import time
+from pathlib import Path
+
+from sidecar.plan import Plan
+from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
+
+SHORT = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
+
+
+def test_the_bytes_of_what_joins_a_loaded_slot_count(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.tick(NOW_MS)
+    value = b"x" * 100_000
+    for batch in range(5):
+        wheel.offer([due(batch * 100 + number, NOW_MS + 900, value=value) for number in range(100)], NOW_MS)
+        size_bytes = (batch + 1) * 100 * len(value)
+        assert wheel.is_full == (size_bytes > AT_HAND_BYTES)
+    while len(sent(wheel, NOW_MS + 1_000)[0]):
+        pass
+    assert wheel.has_room
+
+
+def test_nothing_is_lost_where_pending_slots_are_more_than_a_lap_apart(tmp_path: Path) -> None:
+    """Delivery was stopped for long, and the first transaction after it takes one slot exactly; then a crash."""
+    wheel = opened(tmp_path / "first", plan=SHORT, slots=10)
+    wheel.tick(NOW_MS)
+    first, later_ms = due(0, NOW_MS + 5_000), NOW_MS + 40_000
+    wheel.offer([first], NOW_MS)
+    wheel.tick(later_ms)
+    second = due(1, NOW_MS + 46_500, timestamp_ms=later_ms)
+    wheel.offer([second], later_ms)
+    wheel.take(-1, 0, 0)
+    progress = wheel.progress
+    wheel.confirm()
+    wheel.close()
+    late_ms = NOW_MS + 120_000
+    wheel = opened(tmp_path / "first", *progress, 2, now_ms=late_ms, plan=SHORT, slots=10)
+    records, progress = sent(wheel, late_ms, most=1)
+    assert [record[6] for record in records] == [0]
+    again = opened(tmp_path / "second", *progress, 2, now_ms=late_ms, plan=SHORT, slots=10)
+    again.offer([record for record in (first, second) if (record.offset() or 0) >= again.position], late_ms)
+    again.tick(late_ms)
+    assert [record[6] for record in sent(again, late_ms)[0]] == [1]
+
+
+def test_what_is_due_does_not_wait_for_a_clock_to_catch_up(tmp_path: Path) -> None:
+    """Another replica's clock was two hours ahead, and has sent by it."""
+    ahead_ms = NOW_MS + 7_200_000
+    wheel = opened(tmp_path / "first", now_ms=ahead_ms)
+    wheel.offer([due(0, ahead_ms, timestamp_ms=ahead_ms)], ahead_ms)
+    _, progress = sent(wheel, ahead_ms)
+    again = opened(tmp_path / "second", *progress, 1, now_ms=NOW_MS)
+    again.tick(NOW_MS)
+    again.offer([due(1, NOW_MS - 5_000)], NOW_MS)
+    assert again.next_due_ms is not None
+    assert again.next_due_ms <= NOW_MS
+    assert [record[6] for record in sent(again, NOW_MS)[0]] == [1]
+
+
+def test_a_batch_of_cancels_takes_time_in_proportion(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.tick(NOW_MS)
+
+    def took_s(first: int, count: int) -> float:
+        cancels = [
+            message(first + number, ("TIMER_DEL_UNIQKEY", b"%d" % number), REAL_TOPIC) for number in range(count)
+        ]
+        began_s = time.perf_counter()
+        wheel.offer(cancels, NOW_MS)
+        return time.perf_counter() - began_s
+
+    took_s(0, 10)
+    small_s = took_s(10, 500)
+    assert took_s(510, 5_000) < 40 * small_s + 0.2, "ten times as many took far more than ten times as long"
