@@ -10,7 +10,7 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
+.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
 .PHONY: bench-audit lock clean
 
 help: ## Show this help
@@ -43,6 +43,9 @@ audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers,
 
 test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
 	@$(BIN)/pytest -m 'not slow'
+
+test-again: $(VENV)/dev ## What has failed the last time, by itself
+	@$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 	@$(BIN)/pytest -m slow

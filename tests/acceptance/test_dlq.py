@@ -102,11 +102,12 @@ def test_a_redrive_that_is_killed_goes_on_when_it_is_run_again(kafka: Kafka, pre
     orders = kafka.create_topic(f"{prefix}orders", 3)
     bury(kafka, prefix, 3_000)
     command = [sys.executable, "-m", "sidecar", "dlq", "redrive", "billing", "--rate", "100", *where(kafka, prefix)]
-    for number, kill in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL), start=1):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(lambda: len(kafka.read([orders], 0)) > number * 100, "it is under way")  # noqa: B023
-        process.send_signal(kill)
-        process.wait(timeout=20)
+    for kill in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        before = len(kafka.read([orders], 0))
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            wait_until(lambda: len(kafka.read([orders], 0)) > before + 50, "it is under way")  # noqa: B023
+            process.send_signal(kill)
+            process.wait(timeout=60)
     left = dlq("redrive", "billing")
     assert left["redriven"] > 0, "it was done before the last kill: the test proves nothing"
     assert left["redriven"] + left["done_before"] == 3_000

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import gc, os, socket, sys
+import gc, os, signal, socket, sys
 from sidecar.front import serve
 from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
@@ -15,7 +15,7 @@ told, tell = os.pipe()
 class Kafka:
     def __init__(self, settings):
         os.write(tell, b"collects" if gc.isenabled() else b"does not collect")
-        os._exit(0)
+        signal.pause()
 
 serve.FrontKafka = Kafka
 tame_collector()
