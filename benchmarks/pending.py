@@ -65,10 +65,9 @@ def pending(cluster: Cluster, load: Load) -> Pair:
             values |= _rebuild(sidecar, canaries, load.pending, timeout_s)
         canaries.close()
         values |= {INTAKE_BESIDE_DEFAULTS: values[INTAKE], REBUILD_BESIDE_DEFAULTS: values[REBUILD]}
-        floors = {INTAKE: consumed, REBUILD: consumed}
-        return Pair(
-            values, {**floors, INTAKE_BESIDE_DEFAULTS: consumed_default, REBUILD_BESIDE_DEFAULTS: consumed_default}
-        )
+        floors = dict.fromkeys((INTAKE, REBUILD), consumed)
+        floors |= dict.fromkeys((INTAKE_BESIDE_DEFAULTS, REBUILD_BESIDE_DEFAULTS), consumed_default)
+        return Pair(values, floors)
 
 
 class Canaries:

@@ -101,18 +101,17 @@ class Sidecar:
 
     def wait_for(self, name: str, value: float, timeout_s: float = 120.0, poll_s: float = 0.25) -> float:
         """Wait until a metric has reached a value; the monotonic time of that in seconds."""
+        return self.wait_until(lambda: self.metric(name), value, name, timeout_s, poll_s)
+
+    def wait_until(
+        self, look: Callable[[], float], value: float, what: str, timeout_s: float = 120.0, poll_s: float = 0.05
+    ) -> float:
+        """Wait until what is seen of it has reached a value; the monotonic time of that in seconds."""
         deadline_s = time.monotonic() + timeout_s
-        while (reached := self.metric(name)) < value:
-            self._check(f"{name} is {reached} of {value}", deadline_s)
+        while (reached := look()) < value:
+            self._check(f"{what} is {reached} of {value}", deadline_s)
             time.sleep(poll_s)
         return time.monotonic()
-
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-        """Wait for something to be seen of it from outside."""
-        deadline_s = time.monotonic() + timeout_s
-        while not condition():
-            self._check(f"waited for {what}", deadline_s)
-            time.sleep(0.05)
 
     def wait_until_assigned(self) -> float:
         """Wait until it has its partitions and begins to read; the monotonic time of that in seconds."""

@@ -166,7 +166,7 @@ def _drained(
     before(sidecar)
     before_s = sidecar.cpu_s()
     with cluster.watched(destination) as end_offset:  # not by its metrics: nobody asks the floor anything meanwhile
-        sidecar.wait_until(lambda: end_offset() >= load.records, f"{load.records} records in {destination}")
+        sidecar.wait_until(end_offset, load.records, f"the end of {destination}")
     cpu_s = sidecar.cpu_s() - before_s
     return {RATE: cluster.rate(destination, load.records), CPU: cpu_s / load.records * 1e6}
 

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from sidecar.errors import DataDirectoryError
+
+_LOCK = "lock"
 
 
 class DataDir:
@@ -22,23 +25,9 @@ class DataDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_path = path / "lock"
 
     def __enter__(self) -> "DataDir":
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_path.open("a+")
-        except OSError as error:
-            raise DataDirectoryError(
-                f"data_dir {self.path} cannot be used: {error.strerror}; name a directory that this user may write"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise DataDirectoryError(
-                f"data_dir {self.path} is in use by another sidecar; give each one a directory of its own"
-            ) from error
+        self._lock = _locked(self.path, "a+", "another sidecar; give each one a directory of its own")
         return self
 
     def __exit__(
@@ -52,18 +41,31 @@ def at_rest(path: Path) -> Iterator[None]:
     """Keep sidecars out of a directory while it is looked at, and write nothing, not even a lock.
 
     Raises:
-        DataDirectoryError: a sidecar uses it.
+        DataDirectoryError: a sidecar uses it, or it cannot be read.
     """
-    lock_path = path / "lock"
-    if not lock_path.exists():  # a copy, or of no sidecar yet
+    if not (path / _LOCK).exists():  # a copy, or of no sidecar yet
         yield
         return
-    with lock_path.open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataDirectoryError(f"data_dir {path} is in use by a sidecar; stop it first") from error
+    with _locked(path, "r", "a sidecar; stop it first"):
         yield
+
+
+def _locked(path: Path, mode: str, in_use_by: str) -> IO[str]:
+    """The lock's file, held until it is closed; made, with the directory, where the mode is to write."""
+    try:
+        if mode != "r":
+            path.mkdir(parents=True, exist_ok=True)
+        lock: IO[str] = (path / _LOCK).open(mode)
+    except OSError as error:
+        raise DataDirectoryError(
+            f"data_dir {path} cannot be used: {error.strerror}; name a directory that this user may write"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise DataDirectoryError(f"data_dir {path} is in use by {in_use_by}") from error
+    return lock
 
 
 def worker_name(number: int) -> str:

@@ -345,6 +345,8 @@ class Settings(BaseSettings):
 
     def is_topic_denied(self, topic: str) -> bool:
         """Whether a topic is denied in so many words, which holds for retry and dead-letter topics too."""
+        if not self.denied_topics:
+            return False
         return _matches(topic, tuple(map(self.topic_names.physical_glob, self.denied_topics)))
 
     def is_group_allowed(self, group: str) -> bool:

@@ -16,6 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.clients import Clients
 from connectors.dead_letters.errors import NotAnsweredError
@@ -93,46 +94,62 @@ class Cluster:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise NotAnsweredError(f"'{topic}' cannot be created: {error.args[0].str()}") from error
 
+    def ends(self, topics: Sequence[str]) -> Ranges:
+        """The log of each partition of the topics that there are, up to what is committed by now."""
+        return self._ranges(self._places(topics))
+
     def settled_ends(self, topics: Sequence[str]) -> Ranges:
         """As `ends`, once every transaction that is open now has ended: what is committed behind one is seen after it.
 
         Raises:
             NotAnsweredError: one stays open; Kafka aborts those of a process that was killed by itself.
         """
-        written = self.ends(topics, IsolationLevel.READ_UNCOMMITTED)
-        deadline_s = time.monotonic() + _SETTLED_WITHIN_S
-        while True:
-            ranges = self.ends(topics)
-            held_up = [place for place, (_, end) in written.items() if ranges.get(place, (0, end))[1] < end]
-            if not held_up:
-                return ranges
-            if time.monotonic() > deadline_s:
-                topic, partition = held_up[0]
-                raise NotAnsweredError(f"a transaction on {topic}-{partition} stays open; try again in a minute")
-            time.sleep(_SETTLED_POLL_S)
+        places = self._places(topics)
+        with answered():
+            written = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)()
 
-    def ends(self, topics: Sequence[str], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> Ranges:
-        """The log of each partition of the topics that there are, up to what is committed by now."""
-        places = [
+        def held_up(ranges: Ranges) -> list[Place]:
+            return [place for place, (_, end) in ranges.items() if end < written[place]]
+
+        def give_up(state: RetryCallState) -> Ranges:
+            assert state.outcome is not None
+            topic, partition = held_up(state.outcome.result())[0]
+            raise NotAnsweredError(f"a transaction on {topic}-{partition} stays open; try again in a minute")
+
+        patience = Retrying(
+            retry=retry_if_result(lambda ranges: bool(held_up(ranges))),
+            wait=wait_fixed(_SETTLED_POLL_S),
+            stop=stop_after_delay(_SETTLED_WITHIN_S),
+            retry_error_callback=give_up,
+        )
+        return patience(self._ranges, places)
+
+    def _places(self, topics: Sequence[str]) -> list[TopicPartition]:
+        return [
             TopicPartition(topic, partition.id)
             for topic, description in self._describe(topics).items()
             for partition in description.partitions
         ]
-        if not places:
-            return {}
+
+    def _ranges(self, places: Sequence[TopicPartition]) -> Ranges:
         with answered():
-            firsts, ends = (
-                self._admin.list_offsets(
-                    dict.fromkeys(places, spec),
-                    isolation_level=isolation,
-                    request_timeout=_TIMEOUT_S,
-                )
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-            )
-            return {
-                (place.topic, place.partition): (firsts[place].result().offset, ends[place].result().offset)
-                for place in places
-            }
+            asked = [self._offsets(places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+            firsts, ends = (answer() for answer in asked)
+        return {place: (firsts[place], ends[place]) for place in firsts}
+
+    def _offsets(
+        self,
+        places: Sequence[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> Callable[[], dict[Place, int]]:
+        """Ask for one offset of each partition; what is returned waits for the answers."""
+        if not places:
+            return dict
+        futures = self._admin.list_offsets(
+            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_TIMEOUT_S
+        )
+        return lambda: {(place.topic, place.partition): futures[place].result().offset for place in places}
 
     @contextmanager
     def scan(self, ranges: Ranges, batch: Callable[[], int]) -> Iterator[Iterator[list[Message]]]:

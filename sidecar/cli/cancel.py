@@ -14,6 +14,7 @@ from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import (
     ACKNOWLEDGED_WITHIN_S,
     SETTINGS,
+    AlwaysJson,
     At,
     Delay,
     delivery_time,
@@ -83,7 +84,7 @@ def reschedule(
     ],
     delay: Delay = None,
     at: At = None,
-    _as_json: Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")] = False,
+    _as_json: AlwaysJson = False,
 ) -> None:
     """Give a scheduled message another time; prints the new receipt."""
     if (delay is None) == (at is None):

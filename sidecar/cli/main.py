@@ -27,7 +27,7 @@ MODULE_OF = {
     "store": "store",
     "audit": "audit",
 }
-"""The commands in the order of the help, each with its module in `sidecar.cli`: one is imported, not all of them."""
+"""The commands, each with its module in `sidecar.cli`: the one that is called is imported, not all of them."""
 
 
 def make_app(command: str | None = None) -> typer.Typer:

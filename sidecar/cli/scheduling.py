@@ -32,6 +32,8 @@ _QUEUE_MAX_KBYTES = 65_536
 Delay = Annotated[str | None, typer.Option(help="Deliver after this long, such as 90s or 1h30m.")]
 At = Annotated[str | None, typer.Option(help="Deliver at this time (ISO 8601 with a zone).")]
 
+AlwaysJson = Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")]
+
 
 @contextmanager
 def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:

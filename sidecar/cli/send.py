@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import with_settings
-from sidecar.cli.scheduling import SETTINGS, At, Delay, delivery_time, scheduled_producer
+from sidecar.cli.scheduling import SETTINGS, AlwaysJson, At, Delay, delivery_time, scheduled_producer
 from sidecar.cli.send_file import send_lines
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
@@ -29,7 +29,7 @@ def send(
     file: Annotated[
         str | None, typer.Option(help="Schedule many: a file with one JSON object a line; - is stdin.")
     ] = None,
-    _as_json: Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")] = False,
+    _as_json: AlwaysJson = False,
 ) -> None:
     """Schedule a record; prints a receipt as JSON once Kafka has it.
 

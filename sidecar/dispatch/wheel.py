@@ -130,9 +130,9 @@ class WheelPartition:
         """The same, until intake has gone on: what is tried again every second is told as one state."""
         self._is_disk_full = False
         self._now_ms = now_ms
+        """The highest time that has been told."""
         self._told_ms = now_ms
         """The time as it was last told, which may lie behind one that was told before."""
-        """The highest time that has been told."""
         self._parser = parser
         self._trace = settings.trace
         self._at_hand_records = settings.at_hand_records
@@ -240,6 +240,7 @@ class WheelPartition:
                 except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
                 if isinstance(request, Cancel | Replace):
+                    # What is read again is applied by itself: only what follows it has to be remembered.
                     if cancels and (request.uniq_key in brought or cancels[-1].offset < replay_until <= offset):
                         self._apply_cancels(cancels, now_ms)
                         cancels, brought = [], set()

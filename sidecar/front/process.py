@@ -8,6 +8,7 @@ import multiprocessing
 import socket
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -40,7 +41,6 @@ class FrontProcess:
         self._settings = settings
         self._listener = listener
         self._own = own
-        self._is_entered = False
         self._is_stopping = threading.Event()
         self._process: BaseProcess | None = None
         self._thread = threading.Thread(target=self._keep, name="front", daemon=True)
@@ -57,13 +57,10 @@ class FrontProcess:
         process.start()
         listening.close()
         self._process = process
-        if self._is_entered:
-            self._go.send(True)
 
     def __enter__(self) -> "FrontProcess":
         """The sidecar's identity is its own now."""
-        self._is_entered = True
-        self._go.send(True)
+        self._let_go()
         self._thread.start()
         return self
 
@@ -77,6 +74,10 @@ class FrontProcess:
         if self._thread.is_alive() and self._process is not None:
             self._process.kill()
         self._listener.close()
+
+    def _let_go(self) -> None:
+        with suppress(ConnectionError):  # it ended at once; its exit code will say so
+            self._go.send(True)
 
     def _serve_forked(self, *arguments: Any) -> None:
         self._own.close()
@@ -104,5 +105,6 @@ class FrontProcess:
                 return
             pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
             self.start()
+            self._let_go()
             if self._is_stopping.is_set() and self._process is not None:
                 self._process.terminate()

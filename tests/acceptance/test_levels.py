@@ -77,11 +77,6 @@ def test_ten_sigkills_lose_nothing_and_repeat_nothing(kafka: Kafka, prefix: str,
     sidecar.kill()
     restart_s: list[float] = []
 
-    def aborted() -> int:
-        """Records that a kill has left in an open transaction, which the next life has ended."""
-        counts = [len(kafka.read([destination], 0, committed=committed)) for committed in (False, True)]
-        return counts[0] - counts[1]
-
     with kafka.followed(destination) as deliveries:
         for kill in range(30):
             deliveries.catch_up()
@@ -90,13 +85,13 @@ def test_ten_sigkills_lose_nothing_and_repeat_nothing(kafka: Kafka, prefix: str,
             wait_until(deliveries.has_more, f"delivery after kill {kill}", 30)
             restart_s.append(time.monotonic() - began)
             sidecar.kill()
-            if kill >= 9 and aborted():
+            if kill >= 9 and kafka.count_aborted(destination):
                 break
     sidecar.settings["batch_records"] = 5_000
     sidecar.start()
     verdict = judge(ids(20_000), kafka.read([destination], 20_000, 60))
     verdict.assert_exactly_once()
-    assert aborted(), "no kill has met an open transaction: the test proves less than it says"
+    assert kafka.count_aborted(destination), "no kill has met an open transaction: the test proves less than it says"
     # Most of it is Python's imports. A time-out that somebody waits for is longer.
     assert max(restart_s) < 6, f"restarts took {[f'{seconds:.1f}' for seconds in restart_s]} s until the first delivery"
 

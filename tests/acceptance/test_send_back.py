@@ -136,25 +136,20 @@ def test_kills_in_the_middle_lose_no_attempt_and_repeat_none(
     )
     on_the_level = f"{prefix}SCHEDULE_TOPIC_XXXX-3"
 
-    def aborted() -> int:
-        """Records that a kill has left in an open transaction, which the next life has ended."""
-        counts = [len(kafka.read([on_the_level], 0, committed=committed)) for committed in (False, True)]
-        return counts[0] - counts[1]
-
     for kill in range(30):
         with kafka.followed(on_the_level) as moves:
             moves.catch_up()
             sidecar.start(wait_ready=False)
             wait_until(moves.has_more, f"life {kill} works", 30)
             sidecar.kill()
-        if kill >= 4 and aborted():
+        if kill >= 4 and kafka.count_aborted(on_the_level):
             break
     assert kafka.lag(f"{prefix}timewheel", send_back) > 0, "it was done before the last kill: the test proves nothing"
     sidecar.settings["batch_records"] = 5_000
     sidecar.start()
     retries = [record for n in (0, 1) for record in read_created(kafka, f"{prefix}RETRY-group-{n}", count // 2, 60)]
     judge(map(str, range(count)), retries).assert_exactly_once()
-    assert aborted(), "no kill has met an open transaction: the test proves less than it says"
+    assert kafka.count_aborted(on_the_level), "no kill has met an open transaction: the test proves less than it says"
 
 
 def test_what_cannot_be_retried_goes_to_the_sidecars_dead_letters(

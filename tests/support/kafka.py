@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Pro
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.waiting import wait_until
+
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -110,10 +112,10 @@ class Kafka:
     @contextmanager
     def followed(self, topic: str) -> Iterator["Follower"]:
         """To see when a topic grows, whatever is in it already."""
-        consumer = self._reader(committed=True)
-        consumer.assign([TopicPartition(topic, number, 0) for number in self._partitions(topic)])
+        consumer, partitions = self._reader(committed=True), self._partitions(topic)
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         try:
-            yield Follower(consumer, len(self._partitions(topic)))
+            yield Follower(consumer, len(partitions))
         finally:
             consumer.close()
 
@@ -143,6 +145,11 @@ class Kafka:
             consumer.close()
         return records
 
+    def count_aborted(self, topic: str) -> int:
+        """Records that are not visible: those that a kill has left in a transaction, open or ended since."""
+        written, visible = (len(self.read([topic], 0, committed=committed)) for committed in (False, True))
+        return written - visible
+
     def _partitions(self, topic: str) -> list[int]:
         return list(self._admin.list_topics(timeout=10).topics[topic].partitions)
 
@@ -170,12 +177,16 @@ class Follower:
     def catch_up(self) -> None:
         """Read what is there now."""
         at_end: set[int | None] = set()
-        while len(at_end) < self._partitions:
+
+        def is_at_every_end() -> bool:
             for message in self._consumer.consume(10_000, 0.1):
                 if message.error() is not None:
                     at_end.add(message.partition())
                 else:
                     at_end.discard(message.partition())
+            return len(at_end) == self._partitions
+
+        wait_until(is_at_every_end, "every partition is read to its end")
 
     def has_more(self) -> bool:
         """Whether a record has come since the last look."""

@@ -124,12 +124,7 @@ def test_of_repeated_ids_the_last_one_stays_alone(ids: list[bytes | None], kept:
 
 @pytest.mark.parametrize(
     "real_topic",
-    [
-        b"rmq_sys_wheel_timer",
-        b"CONSUMER_SEND_MSG_BACK",
-        b"SCHEDULE_TOPIC_XXXX-3",
-        b"SCHEDULE_TOPIC_XXXX-wheel",
-    ],
+    [b"rmq_sys_wheel_timer", b"CONSUMER_SEND_MSG_BACK", b"SCHEDULE_TOPIC_XXXX-3", b"SCHEDULE_TOPIC_XXXX-wheel"],
 )
 def test_a_schedule_topic_is_no_destination(real_topic: bytes) -> None:
     assert rejected(("REAL_TOPIC", real_topic)).code is ErrorCode.DESTINATION_NOT_ALLOWED
