@@ -61,6 +61,9 @@ NEVER_MS = -1
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
 
+LAPS_MAX = 64
+"""How much larger than the settings say a wheel is made at most: by default over two years, 2.5 GB."""
+
 log = structlog.get_logger("timewheel.loop")
 
 
@@ -403,10 +406,13 @@ class Loop:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
+            if buried:
+                lost = [record for record in records if (source.topic, source.partition, record[6]) in buried]
+                records = [record for record in records if (source.topic, source.partition, record[6]) not in buried]
+                if isinstance(source, WheelPartition):
+                    source.buried(lost)
             sent = [record for record in records if record[0] != source.topic]
             metrics.rolls.inc(len(records) - len(sent))
-            if buried:
-                sent = [record for record in sent if (source.topic, source.partition, record[6]) not in buried]
             due = [record[5] for record in sent]
             metrics.delivered.labels(queue).inc(len(due))
             metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
@@ -538,7 +544,7 @@ class Loop:
         settings = self._settings
         if isinstance(failed_of, SlotConflict):
             # What waits spans more than a lap, of a backlog or of settings before: a wheel of twice the slots holds it.
-            self._laps[partition] = 2 * self._laps.get(partition, 1)
+            self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))
         slots_total = settings.slots_total * self._laps.get(partition, 1)
         cluster_id, topic_id = self._identify(topic)
         self._outcomes.opened(partition, start.offset)

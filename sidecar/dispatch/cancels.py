@@ -33,7 +33,10 @@ class Pending(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A copy that a cancel before it has taken out; until the watermark has passed it, a rebuild needs that cancel."""
+    """A copy that a cancel before it has taken out.
+
+    Until the watermark has passed it, a rebuild that reads the copy needs the cancel too.
+    """
 
     cancel_offset: int
     act_ms: int
@@ -65,9 +68,7 @@ class Cancels:
 
     def not_rolled(self, uniq_key: bytes) -> None:
         """The copy has been read, or was not written."""
-        self._on_their_way[uniq_key] -= 1
-        if self._on_their_way[uniq_key] <= 0:
-            del self._on_their_way[uniq_key]
+        self._count_down(self._on_their_way, uniq_key)
 
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
@@ -93,7 +94,13 @@ class Cancels:
         if not entries:
             del self._in_force[pending.uniq_key]
         if isinstance(pending.request, Replace):
-            self._brought -= Counter([pending.request.schedule.uniq_key])
+            self._count_down(self._brought, pending.request.schedule.uniq_key)
+
+    @staticmethod
+    def _count_down(counts: Counter[bytes], uniq_key: bytes) -> None:
+        counts[uniq_key] -= 1
+        if counts[uniq_key] <= 0:
+            del counts[uniq_key]
 
     def takes_out(self, replacement: Pending) -> Pending | None:
         """The first cancel in force that takes the replacement's message out before it has been sent."""
@@ -174,15 +181,33 @@ class Cancels:
         self._carried_out = set()
         return found
 
-    def lowest_needed(self, watermark: tuple[int, int], committed: int) -> int | None:
-        """The lowest offset of a cancel that a rebuild still needs."""
+    def lowest_needed(self, pending_from: int, watermark: tuple[int, int], committed: int) -> int:
+        """The offset from which a rebuild from this progress has to read.
+
+        Args:
+            pending_from: the same for what is pending.
+        """
+        lowest = min(
+            pending_from,
+            *self._in_doubt,
+            *(pending.offset for entries in self._in_force.values() for pending in entries),
+            committed,
+        )
+        for tombstone in sorted(self._standing(watermark, committed), key=lambda standing: -standing.offset):
+            if tombstone.offset >= lowest:  # else the copy is not read again, and its cancel not needed
+                lowest = min(lowest, tombstone.cancel_offset)
+        return lowest
+
+    def passed(self, watermark: tuple[int, int], committed: int, lowest_needed: int) -> None:
+        """This progress is final: what it has passed needs no tombstone."""
         self._tombstones = [
+            tombstone for tombstone in self._standing(watermark, committed) if tombstone.offset >= lowest_needed
+        ]
+
+    def _standing(self, watermark: tuple[int, int], committed: int) -> list[Tombstone]:
+        return [
             tombstone for tombstone in self._tombstones if tombstone[1:] > watermark or tombstone.offset >= committed
         ]
-        offsets = [tombstone.cancel_offset for tombstone in self._tombstones]
-        offsets += [pending.offset for entries in self._in_force.values() for pending in entries]
-        offsets += self._in_doubt
-        return min(offsets, default=None)
 
     @property
     def is_any_open(self) -> bool:

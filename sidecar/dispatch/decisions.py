@@ -51,6 +51,21 @@ class Decisions:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
+    def fitting(self, cancels: Sequence[Pending], in_hand: Sequence[tuple[bytes, str]], most: int) -> int:
+        """How many of the cancels may be applied, in order, so that no more than ``most`` are ahead for what they name.
+
+        Args:
+            in_hand: as for `applied`.
+        """
+        awaiting = _naming(cancels, in_hand)
+        room = most - self.ahead
+        for count, pending in enumerate(cancels):
+            if pending.offset in awaiting:
+                if room <= 0:
+                    return count
+                room -= 1
+        return len(cancels)
+
     def applied(
         self,
         cancels: Sequence[Pending],
@@ -161,8 +176,11 @@ class Decisions:
 
     @property
     def ahead(self) -> int:
-        """How many cancels, not committed, may have to be remembered with the next commit."""
-        return len(self._hits_ahead)
+        """How many cancels, not committed, may have to be remembered with the next commit.
+
+        Those that wait for the transaction in hand are among them: if that is aborted, they take out what it contains.
+        """
+        return len(self._hits_ahead) + len(self._awaiting)
 
     def hits_ahead(self, committed: int) -> tuple[int, ...]:
         """Cancels at or above the offset to be committed that have taken out something from below it.

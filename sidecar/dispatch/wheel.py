@@ -61,6 +61,10 @@ _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 _TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
+_BEYOND_A_LAP = (
+    "a record is due farther ahead than the wheel spans, which a timestamp ahead of the clock can make it: intake goes "
+    "on by itself once it is near enough, or after a start with more slots_total"
+)
 _UNREADABLE = Rejection(
     ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
 )
@@ -170,10 +174,11 @@ class WheelPartition:
         hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
         self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
         self._is_waiting_for_late = False
-        """Whether no more cancels are taken in before what came due is sent."""
+        """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
         self._taken: list[Outgoing] = []
         self._taken_watermark = self._watermark
         self._taken_position = self.position
+        self._taken_lowest_needed = self._committed_lowest_needed = progress.lowest_needed
         self._taken_marks = Complete(self.position, self._store.marks())
         self._committed_marks = self._taken_marks
         topic_names = {int(number): str(name) for number, name in opened.extra.get("topics", [])}
@@ -242,8 +247,10 @@ class WheelPartition:
                 if isinstance(request, Cancel | Replace):
                     # What is read again is applied by itself: only what follows it has to be remembered.
                     if cancels and (request.uniq_key in brought or cancels[-1].offset < replay_until <= offset):
-                        self._apply_cancels(cancels, now_ms)
+                        are_all_in = self._take_in_cancels(cancels, now_ms)
                         cancels, brought = [], set()
+                        if not are_all_in:
+                            break
                     # Whether something holds back the committed offset, or will when these are applied.
                     is_behind = brought or self._late or self._arriving or isinstance(request, Replace)
                     ahead = self._decisions.ahead + len(cancels)
@@ -256,8 +263,10 @@ class WheelPartition:
                         brought.add(request.schedule.uniq_key)
                 else:
                     if cancels:
-                        self._apply_cancels(cancels, now_ms)
+                        are_all_in = self._take_in_cancels(cancels, now_ms)
                         cancels, brought = [], set()
+                        if not are_all_in:
+                            break
                     if not isinstance(request, Rejection):
                         self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
                     elif offset >= self._replay_until:
@@ -267,7 +276,7 @@ class WheelPartition:
                 self.position = offset + 1
             self._store_staged()
             if cancels:
-                self._apply_cancels(cancels, now_ms)
+                self._take_in_cancels(cancels, now_ms)
             self._late.add(now_ms, self._arriving)
             self._arriving = []
         except (OSError, SlotConflict) as error:
@@ -350,26 +359,32 @@ class WheelPartition:
         return headers
 
     def _store_staged(self) -> None:
-        """Put the batch on disk; what falls into a loaded slot also joins what is about to be sent."""
-        staged, self._staged = self._staged, []
-        if not staged:
-            return
+        """Put the batch on disk, as far as the wheel has places for it."""
+        count = len(self._staged)
+        while self._staged:
+            try:
+                self._store_records(self._staged[:count])
+            except SlotConflict:
+                if count == 1:
+                    raise
+                count //= 2
+            else:
+                del self._staged[:count]
+
+    def _store_records(self, staged: list[Staged]) -> None:
+        """All or none; what falls into a loaded slot also joins what is about to be sent."""
         records, act_ms, timestamp_ms, ids, topics, rolls = zip(*staged, strict=True)
         topic_hash = {topic: hash_topic(topic) for topic in set(topics)}
         self._view.remember(topic_hash)
-        try:
-            stored = self._store.put(
-                list(map(encode_record, records)),
-                np.array(act_ms, np.int64),
-                np.array(timestamp_ms, np.int64),
-                hash_ids(ids),
-                np.fromiter(map(topic_hash.__getitem__, topics), np.int32, len(topics)),
-                np.array(rolls, np.bool_),
-                within_quota=not self.is_recovering,
-            )
-        except (OSError, SlotConflict):
-            self._staged = staged
-            raise
+        stored = self._store.put(
+            list(map(encode_record, records)),
+            np.array(act_ms, np.int64),
+            np.array(timestamp_ms, np.int64),
+            hash_ids(ids),
+            np.fromiter(map(topic_hash.__getitem__, topics), np.int32, len(topics)),
+            np.array(rolls, np.bool_),
+            within_quota=not self.is_recovering,
+        )
         for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms).tolist():
             record = records[number]
             self._ready.join(Joined((act_ms[number], record[6]), record, stored.where(np.array([number]))))
@@ -391,10 +406,22 @@ class WheelPartition:
             "wheel intake paused",
             partition=self.partition,
             reason=self._blocked,
-            operator_action="make room in data_dir; intake goes on by itself",
+            operator_action=_BEYOND_A_LAP
+            if isinstance(error, SlotConflict)
+            else "make room in data_dir; intake goes on by itself",
         )
 
     # --- cancels ------------------------------------------------------------------------------------------------------
+
+    def _take_in_cancels(self, cancels: list[Pending], now_ms: int) -> bool:
+        """Apply the cancels, up to the first that finds too many waiting for the transaction in hand; whether all."""
+        count = self._decisions.fitting(cancels, list(self._messages_in_hand()), HITS_AHEAD_MAX)
+        if count:
+            self._apply_cancels(cancels[:count], now_ms)
+        if count < len(cancels):
+            self._is_waiting_for_late = True
+            self.position = cancels[count].offset
+        return count == len(cancels)
 
     def _apply_cancels(self, cancels: list[Pending], now_ms: int) -> None:
         """Take out what the cancels name, in one pass over what is pending."""
@@ -567,6 +594,7 @@ class WheelPartition:
         self._taken = records
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
+        self._taken_lowest_needed = self._lowest_needed(self._taken_watermark, self._taken_position)
         if self._taken_position == self.position:
             self._taken_marks = Complete(self.position, self._store.marks())
         return records
@@ -584,29 +612,43 @@ class WheelPartition:
     def progress(self) -> tuple[int, str]:
         """Offset and metadata to commit with what was taken."""
         offset = self._taken_position
-        lowest_needed = self._lowest_needed(offset)
-        plans = self._plans.without_those_before(lowest_needed)
         return offset, WheelProgress(
             watermark=self._taken_watermark,
-            lowest_needed=lowest_needed,
-            plans=plans,
+            lowest_needed=self._taken_lowest_needed,
+            plans=self._plans.without_those_before(self._taken_lowest_needed),
             hits_ahead=tuple(hit - offset for hit in self._decisions.hits_ahead(offset)),
         ).encode()
 
     @property
     def has_progress(self) -> bool:
-        return not self.is_recovering and self._done_below > self._committed
+        """Whether a commit would move I or L: a retention may take what lies before L."""
+        if self.is_recovering:
+            return False
+        done_below = self._done_below
+        return (
+            done_below > self._committed
+            or self._lowest_needed(self._watermark, done_below) > self._committed_lowest_needed
+        )
 
     def confirm(self) -> None:
         self._ready.confirm()
         self._late.confirm()
         self._watermark, self._committed = self._taken_watermark, self._taken_position
+        self._committed_lowest_needed = self._taken_lowest_needed
+        self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
         self._committed_marks = self._taken_marks
         self._store.advance(self._watermark[0])
         self._taken = []
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         self._tell_outcomes(self._decisions.confirm(self._committed, self._now_ms), self._committed)
         self._is_checkpointed = False
+
+    def buried(self, records: Sequence[Outgoing]) -> None:
+        """These of what was confirmed went to the dead letters: of those that roll, no copy will come."""
+        for record in records:
+            if record[0] == self.topic:
+                self._note_copy(record, self._cancels.not_rolled)
+        self._expire_cancels(self._now_ms)
 
     def put_back(self) -> None:
         self._ready.put_back()
@@ -720,12 +762,12 @@ class WheelPartition:
             "topics": self._view.topics_to_keep,
         }
 
-    def _lowest_needed(self, committed: int) -> int:
-        cancels = self._cancels.lowest_needed(self._taken_watermark, committed)
-        return min(committed, self._oldest_pending, committed if cancels is None else cancels)
+    def _lowest_needed(self, watermark: tuple[int, int], committed: int) -> int:
+        return self._cancels.lowest_needed(self._oldest_pending, watermark, committed)
 
     def _find_oldest_pending(self) -> int:
-        found = self._store.oldest(self._watermark[0])
+        # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
+        found = self._store.oldest(max(self._watermark[0], 0 if self._ready.waiting else self._ready.loaded_until_ms))
         if found is None:
             return self._committed
         (payload,) = self._store.read(np.array(found[:1]), np.array(found[1:], np.int32))

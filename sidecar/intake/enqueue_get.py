@@ -212,7 +212,10 @@ class EnqueueGet:
 
     def _reread(self, place: Place, offset: int) -> None:
         """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
-        self._consumer.seek(TopicPartition(*place, offset))
+        try:
+            self._consumer.seek(TopicPartition(*place, offset))
+        except KafkaException as error:
+            raise ClientsLostError(f"consumer: {error}") from error
 
     def _pause(self, place: Place) -> None:
         self._consumer.pause([TopicPartition(*place)])

@@ -137,11 +137,13 @@ class WheelParser:
         partition = self._parser.partition(control)
         if isinstance(partition, Rejection):
             return partition
+        uniq_key = control.get(_UNIQ_KEY) or self._id_format % offset
+        roll_times, origin_offset = self._rolled(control, offset, uniq_key) if _ORIGIN in control else (0, offset)
         due_ms = self._due_ms(control, timestamp_ms, plan)
         if isinstance(due_ms, Rejection):
             return due_ms
-        uniq_key = control.get(_UNIQ_KEY) or self._id_format % offset
-        roll_times, origin_offset = self._rolled(control, offset, uniq_key) if _ORIGIN in control else (0, offset)
+        if due_ms - timestamp_ms > plan.max_delay_ms and origin_offset == offset:  # a copy was accepted once
+            return _too_long(due_ms - timestamp_ms, plan)
         parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset)
         if _REPLACE in control:
             replaced = control[_REPLACE]
@@ -194,12 +196,6 @@ class WheelParser:
                 ErrorCode.NO_DELIVERY_TIME,
                 "the record says no time: set one of TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, DELAY",
             )
-        if due_ms - timestamp_ms > plan.max_delay_ms:
-            return Rejection(
-                ErrorCode.DELAY_TOO_LONG,
-                f"the record is due {format_duration(due_ms - timestamp_ms)} after it was written; "
-                f"max_delay is {format_duration(plan.max_delay_ms)}",
-            )
         return due_ms
 
     def _level_delays(self, plan: Plan) -> DelayLevels:
@@ -224,6 +220,14 @@ class WheelParser:
 
 def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:
     return Rejection(ErrorCode.ILLEGAL_DELIVERY_TIME, f"{name} is {show(value)}, which is not {wanted}")
+
+
+def _too_long(delay_ms: int, plan: Plan) -> Rejection:
+    return Rejection(
+        ErrorCode.DELAY_TOO_LONG,
+        f"the record is due {format_duration(delay_ms)} after it was written; "
+        f"max_delay is {format_duration(plan.max_delay_ms)}",
+    )
 
 
 def _no_id(name: str) -> Rejection:

@@ -142,6 +142,12 @@ class Judge:
         found = self._world.kafka.committed(GROUP).get((WHEEL, partition))
         return int(msgspec.json.decode(found[1])["l"]) if found is not None and found[1] else None
 
+    def check_nothing_needed(self, partition: int) -> None:
+        """That no rebuild needs what lies below the committed offset."""
+        committed, lowest = self._committed[partition], self.lowest_needed(partition)
+        if committed and lowest is not None:
+            expect(lowest == committed[-1].offset, f"{partition}: L stays at {lowest} of {committed[-1].offset}")
+
     def due_of(self, uniq_key: bytes) -> int | None:
         """When the latest message with this id is due, as far as its record has been seen."""
         for place, entries in self._entries.items():

@@ -78,7 +78,14 @@ def a_commit_that_times_out_counts_as_aborted(patch: Patch) -> None:
 
 
 def the_lowest_needed_offset_is_the_committed_one(patch: Patch) -> None:
-    patch.setattr(WheelPartition, "_lowest_needed", lambda _self, committed: committed)
+    patch.setattr(WheelPartition, "_lowest_needed", lambda _self, _watermark, committed: committed)
+
+
+def a_quiet_partition_keeps_its_lowest_needed_offset(patch: Patch) -> None:
+    def is_behind(self: WheelPartition) -> bool:
+        return not self.is_recovering and self._done_below > self._committed
+
+    patch.setattr(WheelPartition, "has_progress", property(is_behind))
 
 
 def a_plan_holds_for_what_was_read_before_it(patch: Patch) -> None:
@@ -270,6 +277,7 @@ MUTATIONS: Sequence[Mutation] = (
     progress_is_committed_before_its_records,
     a_commit_that_times_out_counts_as_aborted,
     the_lowest_needed_offset_is_the_committed_one,
+    a_quiet_partition_keeps_its_lowest_needed_offset,
     a_plan_holds_for_what_was_read_before_it,
     what_arrives_due_overtakes_what_is_stored_and_due,
     the_watermark_is_a_time_without_an_offset,

@@ -21,6 +21,8 @@ from unittest.mock import patch
 import structlog
 
 from connectors.testing import InMemoryKafka, Kind, ManualClock
+from sidecar.dispatch.wheel import LOOK_EVERY_MS
+from sidecar.loop import NOW_AND_THEN_MS
 from sidecar.settings import Settings
 from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation
@@ -151,6 +153,7 @@ class World:
                 self._turn(chance.choice(self.replicas))
         self._end_faults()
         self._drain()
+        self._rest()
         self.clock.advance(120_000)  # long enough for what was left open to time out
         self.judge.watch()
         for replica in self.replicas:
@@ -299,6 +302,15 @@ class World:
                 self.clock.advance(self.chance.choice([100, 2_000, 10_000]))
         troubles = "; ".join(f"{replica.name}: {replica.trouble}" for replica in self.replicas)
         raise Violation(f"not at rest after {TURNS_MAX} turns: {troubles}")
+
+    def _rest(self) -> None:
+        """Nothing is left to do: retention may take all that is committed."""
+        for _ in range(2 * LOOK_EVERY_MS // NOW_AND_THEN_MS):
+            self.clock.advance(NOW_AND_THEN_MS)
+            for replica in self.replicas:
+                self._turn(replica)
+        for partition in range(PARTITIONS):
+            self.judge.check_nothing_needed(partition)
 
 
 def main() -> None:

@@ -60,9 +60,13 @@ def message(
     )
 
 
-def due(offset: int, due_ms: int, *, timestamp_ms: int = NOW_MS, value: bytes = b"v") -> Message:
+def due(
+    offset: int, due_ms: int, *, timestamp_ms: int = NOW_MS, value: bytes = b"v", uniq_key: bytes | None = None
+) -> Message:
     """One for ``orders``."""
-    headers = REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % due_ms)
+    headers = [REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % due_ms)]
+    if uniq_key is not None:
+        headers.append(("UNIQ_KEY", uniq_key))
     return message(offset, *headers, timestamp_ms=timestamp_ms, value=value)
 
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicNames
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan
-from sidecar.records import BY_KEY, Headers
+from sidecar.records import BY_KEY, Headers, Rejection
 
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 AT_MS, MAX_DELAY_MS = 1_000_000, 500_000
@@ -55,3 +55,14 @@ def test_what_nearly_everybody_sends_is_plain() -> None:
         1_234_567,
     )
     assert make().plain(headers, 17, 1_234_566) is None
+
+
+def test_a_message_that_was_accepted_is_not_too_far_ahead_when_it_comes_back() -> None:
+    """An operator has lowered max_delay since."""
+    parser, due_ms = make(), AT_MS + MAX_DELAY_MS + 1
+    headers: Headers = [("REAL_TOPIC", b"orders"), *parser.roll_headers(b"u", 7, 1, due_ms)]
+    assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7)
+    others = headers[:-1]
+    rejected = parser.parse(others, 9, AT_MS, PLAN)
+    assert isinstance(rejected, Rejection)
+    assert rejected.code is ErrorCode.DELAY_TOO_LONG

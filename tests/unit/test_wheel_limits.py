@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from sidecar.dispatch.wheel import HITS_AHEAD_MAX
 from sidecar.plan import Plan
 from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
 
@@ -74,3 +75,47 @@ def test_a_batch_of_cancels_takes_time_in_proportion(tmp_path: Path) -> None:
     took_s(0, 10)
     small_s = took_s(10, 500)
     assert took_s(510, 5_000) < 40 * small_s + 0.2, "ten times as many took far more than ten times as long"
+
+
+METADATA_BYTES_MAX = 4_096
+"""Kafka's offset.metadata.max.bytes."""
+
+
+def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path: Path) -> None:
+    """They find nothing; then the transaction is aborted, and they find it after all."""
+    wheel = opened(tmp_path)
+    wheel.tick(NOW_MS)
+    sent(wheel, NOW_MS)
+    count = 3_000
+    wheel.offer([due(number, NOW_MS - 1, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
+    cancels = [message(count + number, ("TIMER_DEL_UNIQKEY", b"%d" % number)) for number in range(1, count)]
+    assert len(wheel.take(NOW_MS, count, 2**30)) == count
+    wheel.offer(cancels, NOW_MS)
+    assert wheel.is_full
+    wheel.put_back()
+    out: list[int] = []
+    for _ in range(count):
+        records, (_, metadata) = sent(wheel, NOW_MS, most=max(1, len(out)))
+        assert len(metadata) < METADATA_BYTES_MAX
+        out += [record[6] for record in records]
+        if not wheel.is_full:
+            wheel.offer([record for record in cancels if (record.offset() or 0) >= wheel.position], NOW_MS)
+        if wheel.position == 2 * count - 1 and not records:
+            break
+    assert out == [0, *range(HITS_AHEAD_MAX + 1, count)], "what was taken in is absent, the rest goes out once"
+
+
+def test_what_is_due_beyond_a_lap_stops_nothing_before_it(tmp_path: Path) -> None:
+    """A timestamp that was ahead of the clock makes it so."""
+    wheel = opened(tmp_path, plan=SHORT, slots=10)
+    wheel.tick(NOW_MS)
+    lap_ms = 20_000
+    ahead = due(2, NOW_MS + 5_000 + lap_ms, timestamp_ms=NOW_MS + lap_ms)
+    wheel.offer([due(0, NOW_MS + 4_000), due(1, NOW_MS + 5_000), ahead], NOW_MS)
+    assert wheel.position == 2
+    assert "of another lap" in wheel.trouble
+    assert [record[6] for record in sent(wheel, NOW_MS + 5_000)[0]] == [0, 1]
+    later_ms = NOW_MS + 30_000
+    wheel.tick(later_ms)
+    wheel.offer([ahead], later_ms)
+    assert [record[6] for record in sent(wheel, later_ms)[0]] == [2]

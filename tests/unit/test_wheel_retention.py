@@ -1,0 +1,104 @@
+"""What a wheel partition says that a rebuild needs: a retention may take all that lies before, so it is told soon."""
+
+from pathlib import Path
+
+import msgspec
+
+from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
+from sidecar.plan import Plan
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
+
+ROLLING = Plan(roll_window_ms=10_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
+BY_DAY_MS = 86_400_000
+
+
+def lowest_needed(wheel: WheelPartition, now_ms: int) -> int:
+    """As it is committed when nothing has come for a while."""
+    while True:
+        wheel.tick(now_ms)
+        _, (_, metadata) = sent(wheel, now_ms)
+        now_ms += LOOK_EVERY_MS
+        wheel.tick(now_ms)
+        if not wheel.has_progress:
+            return int(msgspec.json.decode(metadata)["l"])
+
+
+def test_what_is_sent_is_not_needed_though_nothing_more_comes(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 5_000)], NOW_MS)
+    wheel.tick(NOW_MS)
+    assert len(sent(wheel, NOW_MS + 5_000)[0]) == 1
+    assert not wheel.has_progress
+    wheel.tick(NOW_MS + 5_000 + LOOK_EVERY_MS)
+    assert wheel.has_progress
+    assert lowest_needed(wheel, NOW_MS + 5_000 + LOOK_EVERY_MS) == 1
+
+
+def test_what_was_sent_of_a_slot_is_not_needed_for_what_is_pending_beyond(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 5_000), due(1, NOW_MS + BY_DAY_MS), due(2, NOW_MS + 5_001)], NOW_MS)
+    wheel.tick(NOW_MS)
+    sent(wheel, NOW_MS + 5_500)
+    assert lowest_needed(wheel, NOW_MS + 6_000 + LOOK_EVERY_MS) == 1
+
+
+def rolled(wheel: WheelPartition, now_ms: int) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of the one copy that is due."""
+    records = wheel.take(now_ms, 10, 2**20)
+    assert [record[0] for record in records] == [wheel.topic]
+    wheel.confirm()
+    return tuple(records[0][4])
+
+
+def test_a_cancel_is_needed_as_long_as_the_copy_that_it_took_out_would_be_read(tmp_path: Path) -> None:
+    wheel = opened(tmp_path, plan=ROLLING, slots=30)
+    wheel.offer([message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"25000"))], NOW_MS)
+    wheel.tick(NOW_MS)
+    rolls_ms = NOW_MS + 10_000
+    copy = rolled(wheel, rolls_ms)
+    wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)], rolls_ms)
+    wheel.offer([due(2, rolls_ms + 14_000, timestamp_ms=rolls_ms + 5_000)], rolls_ms)
+    wheel.offer([message(3, *copy, timestamp_ms=rolls_ms)], rolls_ms)
+    wheel.tick(rolls_ms + LOOK_EVERY_MS)
+    _, (_, metadata) = sent(wheel, rolls_ms)
+    assert msgspec.json.decode(metadata)["l"] == 1
+    # What was pending between the two is sent: nothing reads the copy again.
+    assert lowest_needed(wheel, rolls_ms + 2 * LOOK_EVERY_MS) == 4
+
+
+def test_an_aborted_transaction_forgets_no_cancel(tmp_path: Path) -> None:
+    """What it would have passed it has not passed: a rebuild reads the copy, and needs what took it out."""
+    wheel = opened(tmp_path / "first", plan=ROLLING, slots=30)
+    roll = message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"12000"))
+    wheel.offer([roll], NOW_MS)
+    wheel.tick(NOW_MS)
+    rolls_ms = NOW_MS + 5_000
+    copy = rolled(wheel, rolls_ms)
+    log = [roll, message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)]
+    log += [due(2, NOW_MS + 7_000, timestamp_ms=rolls_ms), message(3, *copy, timestamp_ms=rolls_ms)]
+    log += [due(offset, NOW_MS + after_ms, timestamp_ms=rolls_ms) for offset, after_ms in ((4, 9_000), (5, 14_500))]
+    wheel.offer(log[1:], rolls_ms)
+    assert [record[6] for record in sent(wheel, NOW_MS + 7_000)[0]] == [2]
+    late_ms = NOW_MS + 15_000
+    wheel.tick(late_ms)
+    assert [record[6] for record in wheel.take(late_ms, 10, 2**20)] == [4, 5]
+    assert wheel.progress
+    wheel.put_back()
+    records, progress = sent(wheel, late_ms, most=1)
+    assert [record[6] for record in records] == [4]
+    again = opened(tmp_path / "second", *progress, len(log), now_ms=late_ms, plan=ROLLING, slots=30)
+    again.offer(log[again.position :], late_ms)
+    again.tick(late_ms)
+    assert [record[6] for record in sent(again, late_ms)[0]] == [5]
+
+
+def test_nothing_waits_for_a_copy_that_went_to_the_dead_letters(tmp_path: Path) -> None:
+    wheel = opened(tmp_path, plan=ROLLING, slots=30)
+    wheel.offer([message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"25000"))], NOW_MS)
+    wheel.tick(NOW_MS)
+    rolls_ms = NOW_MS + 10_000
+    records = wheel.take(rolls_ms, 10, 2**20)
+    wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)], rolls_ms)
+    wheel.confirm()
+    wheel.buried(records)
+    assert lowest_needed(wheel, rolls_ms + LOOK_EVERY_MS) == 2
