@@ -35,6 +35,7 @@ RARE = {
     "tombstones_are_not_kept": 140,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 870,
     "an_old_disk_is_trusted": 220,
+    "the_timer_log_is_not_checked": 1_060,
 }
 """Where to begin to look for what few histories meet."""
 
