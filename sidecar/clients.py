@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.kafka import common_config, consumer_config, producer_config, transactional_config
 from sidecar.clock import Clock
-from sidecar.dispatch.transactions import AtLeastOnce, ExactlyOnce, Publishing, collect_failures
+from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
 from sidecar.settings import Settings
@@ -163,6 +164,9 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
         )
         for turn in (0, 1)
     ]
+    for producer in producers:
+        with suppress(KafkaException):  # init_transactions on a client without a connection waits for half a second
+            producer.list_topics(settings.topic_names.wheel, CALL_TIMEOUT_S)
     is_static = settings.membership == "static"  # then the metadata names the instance, and is never anybody's
     group_metadata = consumer.consumer_group_metadata if is_static else lambda: _group_metadata(consumer)
     return ExactlyOnce(producers, group_metadata, failures, is_stopping)

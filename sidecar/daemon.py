@@ -10,7 +10,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka.admin import AdminClient
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from connectors.receipt import Receipt
@@ -36,12 +35,12 @@ from sidecar.switches import Switches
 from sidecar.told import Told
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
-from sidecar.web.app import make_app
-from sidecar.web.guard import Guard
-from sidecar.web.live import OneProcess
-from sidecar.web.server import WebServer, address_of, listen
+from sidecar.web.listening import address_of, listen
+from sidecar.web.server import WebServer
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from sidecar.tracing import DeliverySpans
 
 SHORT_SESSION_MS = 10_000
@@ -99,19 +98,9 @@ class Daemon:
                 raise
         # 2. The directory: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
-            token = settings.http_token.get_secret_value() if settings.http_token else None
-            live, observer = self._live()
-            app = make_app(
-                self._health,
-                self._metrics,
-                installed_version(),
-                self._switches,
-                self._outcomes,
-                self._ask,
-                token,
-                live,
-            )
-            with WebServer(Guard(app, token), listener), front, observer, self._tracing():
+            history = History(self._metrics, SystemClock())  # not the loop's clock, which counts its own steps
+            observer = Observer(self._health, history, lambda: admin_client(settings))
+            with WebServer(lambda: self._make_app(history), listener), front, observer, self._tracing():
                 log.info(
                     "starting",
                     version=installed_version(),
@@ -269,19 +258,20 @@ class Daemon:
 
         return await asyncio.wrap_future(self._questions.ask(question))
 
-    def _live(self) -> tuple[OneProcess, Observer]:
-        """What shows this process to others, and what watches it meanwhile."""
-        settings, clock = self._settings, SystemClock()  # not the loop's clock, which counts its own steps
-        history = History(self._metrics, clock)
+    def _make_app(self, history: History) -> "ASGIApp":
+        """What answers the process that serves HTTP, or the supervisor."""
+        from sidecar.web.app import make_app
+        from sidecar.web.guard import Guard
+        from sidecar.web.live import OneProcess
+
+        settings, version = self._settings, installed_version()
+        token = settings.http_token.get_secret_value() if settings.http_token else None
         reporter = Reporter(
-            installed_version(), settings.group_id, self._health, self._metrics, self._switches, self._told, history
+            version, settings.group_id, self._health, self._metrics, self._switches, self._told, history
         )
-
-        def make_admin() -> AdminClient:
-            return admin_client(settings)
-
-        live = OneProcess(settings, clock, reporter, history, self._ask_wheel)
-        return live, Observer(self._health, history, make_admin)
+        live = OneProcess(settings, SystemClock(), reporter, history, self._ask_wheel)
+        app = make_app(self._health, self._metrics, version, self._switches, self._outcomes, self._ask, token, live)
+        return Guard(app, token)
 
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""

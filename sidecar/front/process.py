@@ -1,10 +1,11 @@
 """The process that serves HTTP, as a sidecar of one worker sees it: started, and anew when it ends.
 
-The first is forked before the sidecar has a thread, a lock or a client: it has nothing to import, and shares most of
-its memory. Those that come after it are new interpreters.
+The first is forked before the sidecar has a thread, a lock or a client, and shares the memory of what is imported by
+then; what it alone needs it imports itself, while the sidecar connects. Those that come after it are new interpreters.
 """
 
 import multiprocessing
+import signal
 import socket
 import sys
 import threading
@@ -16,9 +17,8 @@ from typing import Any
 
 import structlog
 
-from sidecar.front.serve import serve
 from sidecar.settings import Settings
-from sidecar.web.server import address_of
+from sidecar.web.listening import address_of
 
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -53,7 +53,7 @@ class FrontProcess:
         if is_alone and sys.platform == "linux":
             process: BaseProcess = _FORK.Process(target=self._serve_forked, args=arguments, name="front", daemon=True)
         else:
-            process = _SPAWN.Process(target=serve, args=arguments, name="front", daemon=True)
+            process = _SPAWN.Process(target=_serve, args=arguments, name="front", daemon=True)
         process.start()
         listening.close()
         self._process = process
@@ -81,7 +81,7 @@ class FrontProcess:
 
     def _serve_forked(self, *arguments: Any) -> None:
         self._own.close()
-        serve(*arguments)
+        _serve(*arguments)
 
     def _keep(self) -> None:
         """Start it as often as it ends, ever later while it ends soon."""
@@ -108,3 +108,10 @@ class FrontProcess:
             self._let_go()
             if self._is_stopping.is_set() and self._process is not None:
                 self._process.terminate()
+
+
+def _serve(*arguments: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the sidecar's handler, which a fork brings along, would not end it
+    from sidecar.front.serve import serve  # most of what the sidecar would import, and has no use for
+
+    serve(*arguments)

@@ -21,7 +21,8 @@ from sidecar.front.kafka import FrontKafka
 from sidecar.logs import configure_logging
 from sidecar.settings import Settings
 from sidecar.web.events import Events
-from sidecar.web.server import NICENESS, server_config
+from sidecar.web.server import NICENESS
+from sidecar.web.server_config import server_config
 from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.relay import make_relay_to_one
 

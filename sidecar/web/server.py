@@ -4,16 +4,15 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-import uvicorn
-from starlette.types import ASGIApp
+from sidecar.web.listening import address_of
 
-from sidecar.errors import UsageError
-from sidecar.web.guard import HEADERS_MAX_BYTES, TARGET_MAX_BYTES
-from sidecar.web.protocol import GuardedProtocol
-
-LISTEN_BACKLOG = 1_024
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
 
 NICENESS = 15
 """Of what serves the world: where processors are scarce, deliveries go first. Probes still get their few ms."""
@@ -28,14 +27,18 @@ class WebServer:
         address: ``host:port`` as bound; the port is the real one where 0 was asked for.
 
     Args:
+        make_app: called on the server's thread. Half of what a sidecar imports is for HTTP: imported there, it costs a
+            start nothing while Kafka is waited for, and who asks meanwhile waits on the socket.
         listener: a bound socket; it is closed at the end.
         niceness: of the thread, on Linux; 0: that of the process.
     """
 
-    def __init__(self, app: ASGIApp, listener: socket.socket, niceness: int = 0) -> None:
+    def __init__(self, make_app: "Callable[[], ASGIApp]", listener: socket.socket, niceness: int = 0) -> None:
+        self._make_app = make_app
         self._socket = listener
         self.address = address_of(listener)
-        self._server = uvicorn.Server(server_config(app))
+        self._server: uvicorn.Server | None = None
+        self._is_stopping = threading.Event()
         self._niceness = niceness
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
 
@@ -46,55 +49,19 @@ class WebServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self._is_stopping.set()
+        if self._server is not None:
+            self._server.should_exit = True
         self._thread.join(_STOP_TIMEOUT_S)
         self._socket.close()
 
     def _run(self) -> None:
         if self._niceness and sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
-        self._server.run(sockets=[self._socket])
+        import uvicorn
 
+        from sidecar.web.server_config import server_config
 
-def server_config(app: ASGIApp) -> uvicorn.Config:
-    """How every HTTP server of ours is run."""
-    return uvicorn.Config(
-        app,
-        http=GuardedProtocol,
-        ws="none",
-        log_config=None,
-        log_level="error",  # what strangers send is no event of ours
-        access_log=False,
-        lifespan="off",
-        h11_max_incomplete_event_size=HEADERS_MAX_BYTES + TARGET_MAX_BYTES,
-        timeout_graceful_shutdown=1,
-        server_header=False,
-    )
-
-
-def address_of(listener: socket.socket) -> str:
-    """``host:port`` as bound."""
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that is listened on: who asks before there is a server waits for it.
-
-    Raises:
-        UsageError: the address cannot be listened on.
-    """
-    listener: socket.socket | None = None
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        if listener is not None:
-            listener.close()
-        raise UsageError(
-            f"http_address {host}:{port} cannot be listened on: {error.strerror}; choose another, or port 0 for any"
-        ) from error
-    return listener
+        self._server = uvicorn.Server(server_config(self._make_app()))
+        if not self._is_stopping.is_set():
+            self._server.run(sockets=[self._socket])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from sidecar.settings import Settings
-from sidecar.web.server import address_of
+from sidecar.web.listening import address_of
 
 log = structlog.get_logger("timewheel.workers")
 

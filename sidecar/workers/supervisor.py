@@ -19,7 +19,8 @@ from sidecar.settings import Settings
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.events import Events
-from sidecar.web.server import NICENESS, WebServer, listen
+from sidecar.web.listening import listen
+from sidecar.web.server import NICENESS, WebServer
 from sidecar.workers.live import SeveralProcesses
 from sidecar.workers.process import WorkerProcess
 from sidecar.workers.relay import make_relay
@@ -77,7 +78,7 @@ class Supervisor:
             events = Events(live.status)
             front = make_front(settings, relay, kafka, live, events)
             listener = listen(settings.http_host, settings.http_port)
-            with WebServer(front, listener, NICENESS) as server, closing(events):
+            with WebServer(lambda: front, listener, NICENESS) as server, closing(events):
                 asyncio.run(self._supervise(server.address))
         if self._failure is not None:
             raise self._failure

@@ -187,7 +187,7 @@ def test_the_number_of_workers_may_change_at_a_restart(kafka: Kafka, prefix: str
         named = [
             Path(event["directory"]).name
             for event in two.events()
-            if event["event"].startswith("not used by this number of workers")
+            if event["event"] == "directory not used"
         ]
         assert sorted({"wheel-" if name.startswith("wheel-") else name for name in named}) == others
     judge(ids(12_000), kafka.read([destination], 12_000, 120)).assert_exactly_once()

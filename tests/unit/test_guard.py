@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from sidecar.web import protocol
 from sidecar.web.guard import HEADERS_MAX_BYTES, TARGET_MAX_BYTES, Guard, Limits
-from sidecar.web.server import WebServer, listen
+from sidecar.web.listening import listen
+from sidecar.web.server import WebServer
 from tests.support.waiting import wait_until
 
 Serve = Callable[..., tuple[str, int]]
@@ -54,7 +55,7 @@ def serve(app: App) -> Iterator[Serve]:
 
         def start(token: str | None = None, **limits: Any) -> tuple[str, int]:
             guard = Guard(app, token, Limits(**limits))
-            address = stack.enter_context(WebServer(guard, listen("127.0.0.1", 0))).address
+            address = stack.enter_context(WebServer(lambda: guard, listen("127.0.0.1", 0))).address
             host, _, port = address.rpartition(":")
             return host, int(port)
 

@@ -22,9 +22,10 @@ from sidecar.settings import Settings
 from sidecar.status import Reporter
 from sidecar.switches import Switches
 from sidecar.told import Told
+from sidecar.web.listening import listen
 from sidecar.web.live import OneProcess, live_router, part_router
 from sidecar.web.problems import add_problems
-from sidecar.web.server import WebServer, listen
+from sidecar.web.server import WebServer
 from sidecar.workers.live import SeveralProcesses
 
 
@@ -49,7 +50,7 @@ class Process:
         app = FastAPI()
         add_problems(app)
         app.include_router(part_router(OneProcess(self.settings, clock, reporter, history, self.ask)))
-        self.server = WebServer(app, listen("127.0.0.1", 0))
+        self.server = WebServer(lambda: app, listen("127.0.0.1", 0))
         self.address: str | None = self.server.address
         self.server.__enter__()
 

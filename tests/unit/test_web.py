@@ -14,7 +14,7 @@ from sidecar.health import LOOP_STUCK_AFTER_MS, Health
 from sidecar.metrics import Metrics
 from sidecar.switches import Switches
 from sidecar.web.app import make_app
-from sidecar.web.server import listen
+from sidecar.web.listening import listen
 
 
 @dataclass

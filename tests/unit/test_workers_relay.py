@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import pytest
@@ -12,7 +13,8 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import RedirectResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter
 
-from sidecar.web.server import WebServer, listen
+from sidecar.web.listening import listen
+from sidecar.web.server import WebServer
 from sidecar.workers.relay import make_relay, make_relay_to_one
 
 
@@ -63,7 +65,7 @@ def places() -> Iterator[list[Somewhere]]:
     """Two workers that answer."""
     with ExitStack() as stack:
         yield [
-            Somewhere(number, stack.enter_context(WebServer(echo_app(number), listen("127.0.0.1", 0))).address)
+            Somewhere(number, stack.enter_context(WebServer(partial(echo_app, number), listen("127.0.0.1", 0))).address)
             for number in (1, 2)
         ]
 
