@@ -5,7 +5,7 @@ all is let go, so that its place is free.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -135,15 +135,12 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, listener: Listener, headers: Mapping[str, str]) -> None:
-        super().__init__(listener, headers=headers)
-        self._listener = listener
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._listener.close()
+            if isinstance(self.body_iterator, Listener):
+                self.body_iterator.close()
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Any) -> None:

@@ -138,7 +138,7 @@ def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) 
                 await asyncio.Event().wait()
 
         async with asyncio.timeout(5):
-            await EventStream(events.listen(), {})({"type": "http"}, never, stalled)
+            await EventStream(events.listen())({"type": "http"}, never, stalled)
         assert events.listeners == 0
 
     asyncio.run(run())
@@ -156,7 +156,7 @@ def test_a_client_that_has_gone_before_it_is_answered_is_no_listener() -> None:
             await asyncio.Event().wait()  # it has not read the answer before
 
         async with asyncio.timeout(5):
-            await EventStream(events.listen(), {})({"type": "http"}, gone, stalled)
+            await EventStream(events.listen())({"type": "http"}, gone, stalled)
         assert events.listeners == 0
 
     asyncio.run(run())

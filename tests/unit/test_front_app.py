@@ -2,15 +2,18 @@
 
 import asyncio
 import re
+from typing import Any
 
 import httpx
 import pytest
 from fastapi.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from sidecar.dispatch.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
+from sidecar.web.events import Events
 from sidecar.web.guard import takes_body
 
 SETTINGS = Settings(bootstrap_servers="127.0.0.1:1", http_token="secret")  # type: ignore[arg-type]
@@ -20,9 +23,24 @@ async def deliverer(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse("from those that deliver")(scope, receive, send)
 
 
+class Shown:
+    """Nothing to see."""
+
+    async def status(self) -> dict[str, Any]:
+        return {}
+
+    async def history(self) -> dict[str, Any]:
+        return {}
+
+    async def wheel(self, window: Window) -> dict[str, Any]:
+        return {"window": window}
+
+
 def ask(method: str, path: str, token: str = "secret") -> httpx.Response:
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(make_front(SETTINGS, deliverer, FrontKafka(SETTINGS)))
+        shown = Shown()
+        front = make_front(SETTINGS, deliverer, FrontKafka(SETTINGS), shown, Events(shown.status))
+        transport = httpx.ASGITransport(front)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, headers={"Authorization": f"Bearer {token}"})
 
