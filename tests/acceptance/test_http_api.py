@@ -305,6 +305,9 @@ def test_what_is_pending_is_told_a_page_at_a_time(
     assert len([one for page in pages(9, f"&from={at_ms + 1}&to={at_ms + 2}") for one in page]) == 40
     assert [one["id"] for page in pages(9, "&id=m7") for one in page] == ["m7"]
     assert api.get("/pending?after=x").problem == "invalid"
+    assert api.get("/pending?from=2020-01-01T00:00:00Z").body["total"] > 0
+    assert api.get("/pending?to=2020-01-01T01:00:00%2B01:00").body["total"] == 0
+    assert api.get("/pending?to=2020-01-01T00:00:00").problem == "invalid"
     document = api.get("/openapi.json").body
     assert {"/healthz", "/api/v1/messages", "/api/v1/pending", "/api/v1/switches"} <= set(document["paths"])
     assert api.get("/messages").status == 405
