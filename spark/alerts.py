@@ -131,7 +131,9 @@ class Watch:
         if suspects.isEmpty():
             return iter(())
         judged = reconcile(_related(known, suspects), self._names, Rules(as_of_ms, self._grace_ms))
-        overdue = judged.where((F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms))
+        missing = (F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms)
+        # Of what replaces a suspect only that is known: whether it has come was not looked up.
+        overdue = judged.where(missing).join(suspects, "id", "left_semi")
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
         return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())

@@ -20,13 +20,12 @@ from sidecar.switches import Switches
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
 from sidecar.web.events import Events, events_router
-from sidecar.web.guard import Guard, Limits
+from sidecar.web.guard import PROBES, Guard, Limits
 from sidecar.web.live import Live, live_router
 from sidecar.web.page import page_router
 from sidecar.web.problems import PATH, Kind, ProblemError, add_problems, described
 
 _OWN = (
-    "/static",
     "/api/v1/status",
     "/api/v1/history",
     "/api/v1/wheel",
@@ -38,7 +37,8 @@ _OWN = (
     PATH,
     "/api/v1/openapi.json",
 )
-"""Paths that are answered here, with all that is below them."""
+"""Paths that are answered here, with all that is below them, as is what lies outside /api/: where there is no token,
+nothing but a probe gets to the processes that deliver."""
 
 
 def make_front(
@@ -58,10 +58,9 @@ def make_front(
     api = make_api(settings, kafka or FrontKafka(settings), live, events)
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
-        is_own = scope["type"] == "http" and (
-            scope["path"] == "/" or any(_is_below(scope["path"], own) for own in _OWN)
-        )
-        await (api if is_own else relay)(scope, receive, send)
+        is_own = any(_is_below(scope["path"], own) for own in _OWN)
+        is_told_by_others = scope["path"] in PROBES or (scope["path"].startswith("/api/") and not is_own)
+        await (relay if is_told_by_others else api)(scope, receive, send)
 
     token = settings.http_token.get_secret_value() if settings.http_token else None
     return Guard(by_path, token, Limits(body_max_bytes=settings.http_max_body_bytes))

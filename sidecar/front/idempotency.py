@@ -1,5 +1,6 @@
 """The ``Idempotency-Key`` header (draft-ietf-httpapi-idempotency-key-header): read, and one request a key at a time."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 
 from fastapi import Request
 
-from sidecar.front.at_once import Key
+from sidecar.front.at_once import Key, Work
 from sidecar.web.problems import Kind, ProblemError
 
 HEADER = "Idempotency-Key"
@@ -39,8 +40,13 @@ class KeysInProgress:
         self._names: set[str] = set()
 
     @contextmanager
-    def hold(self, key: Key | None) -> Iterator[None]:
-        """Raises ProblemError where the key is held already."""
+    def hold(self, work: Work) -> Iterator[None]:
+        """Hold a request's key until the request is done, which may be after whoever asked has been told otherwise.
+
+        Raises:
+            ProblemError: it is held already.
+        """
+        key = work.key
         if key is None:
             yield
             return
@@ -51,8 +57,13 @@ class KeysInProgress:
         self._names.add(key.name)
         try:
             yield
-        finally:
+        except asyncio.CancelledError:  # it goes on
+            work.done.add_done_callback(lambda _: self._names.discard(key.name))
+            raise
+        except BaseException:
             self._names.discard(key.name)
+            raise
+        self._names.discard(key.name)
 
 
 def key_of(request: Request, body: bytes) -> Key | None:

@@ -108,8 +108,8 @@ def messages_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         if key is None and not is_list:
             return await _send_one(kafka, wanted[0])
         ids = _ids(wanted, key)
-        with keys.hold(key):
-            work = Work([_begin(one, id_) for one, id_ in zip(wanted, ids, strict=True)], key)
+        work = Work([_begin(one, id_) for one, id_ in zip(wanted, ids, strict=True)], key)
+        with keys.hold(work):
             done = await kafka.at_once(work)
         if done.is_replay:
             response.headers[REPLAYED] = "true"

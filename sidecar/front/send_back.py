@@ -94,8 +94,9 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         def begin(scheduler: TransactionalScheduler) -> PendingReceipt:
             return scheduler.begin_record(topic, wanted.payload, wanted.key_bytes, headers)
 
-        with keys.hold(key):
-            done = await kafka.at_once(Work([begin], key))
+        work = Work([begin], key)
+        with keys.hold(work):
+            done = await kafka.at_once(work)
         if done.is_replay:
             response.headers[REPLAYED] = "true"
         place = done.places[0]

@@ -1,16 +1,18 @@
 """The HTTP interface: health for the orchestrator, metrics for Prometheus, and what is pending for whoever asks."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
@@ -29,6 +31,38 @@ ANSWER_TIMEOUT_S = 5.0
 
 _TIME_MAX_MS = 10**15
 """Beyond any time that a message can wait for."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _time_ms(value: object) -> object:
+    """Epoch ms, or an ISO 8601 time with a zone in their place: the first ms that is not before it."""
+    if not isinstance(value, str) or re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        return value
+    remedy = "write epoch ms, or an ISO 8601 time with its zone, such as 2030-01-31T09:00:00Z ('+' in a query is %2B)"
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"'{value}' is no time; {remedy}") from None
+    if time.utcoffset() is None:
+        raise ValueError(f"'{value}' has no time zone; {remedy}")
+    return -((_EPOCH - time) // timedelta(milliseconds=1))
+
+
+TimeMs = Annotated[
+    int,
+    Field(ge=0, le=_TIME_MAX_MS),
+    BeforeValidator(_time_ms),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _TIME_MAX_MS},
+                {"type": "string", "format": "date-time"},
+            ]
+        }
+    ),
+]
 
 
 class PendingEntry(BaseModel):
@@ -76,7 +110,7 @@ def make_app(
         if token is None:
             return
         given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        if not secrets.compare_digest(given.encode("latin-1"), f"Bearer {token}".encode()):
             raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
@@ -119,16 +153,16 @@ def make_app(
         ] = None,
         topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
         from_ms: Annotated[
-            int,
+            TimeMs,
             Query(
                 alias="from",
-                ge=0,
-                le=_TIME_MAX_MS,
-                description="Due, or rolled, at this time or later; epoch ms.",
+                description="Due, or rolled, at this time or later; ISO 8601 with a zone, or epoch ms.",
+                examples=["2030-01-31T09:00:00Z"],
             ),
         ] = 0,
         until_ms: Annotated[
-            int, Query(alias="to", ge=0, le=_TIME_MAX_MS, description="Due, or rolled, before this time; epoch ms.")
+            TimeMs,
+            Query(alias="to", description="Due, or rolled, before this time; ISO 8601 with a zone, or epoch ms."),
         ] = _TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
         after: Annotated[

@@ -5,7 +5,7 @@ all is let go, so that its place is free.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from sidecar.web.problems import Kind, ProblemError, described
 
@@ -39,7 +39,7 @@ class Events:
         self._compute = compute
         self._every_s = every_s
         self._listeners_max = listeners_max
-        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._listeners: set[Listener] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
@@ -55,8 +55,8 @@ class Events:
             with suppress(RuntimeError):  # the event loop has ended already
                 self._loop.call_soon_threadsafe(self._tell, None)
 
-    def listen(self) -> AsyncIterator[bytes]:
-        """The events for one more listener.
+    def listen(self) -> "Listener":
+        """The events for one more listener, which has to be closed.
 
         Raises:
             ProblemError: there are too many.
@@ -65,20 +65,11 @@ class Events:
             raise ProblemError(
                 Kind.UNAVAILABLE, f"{self._listeners_max} listeners are the most; close a page, or ask /api/v1/status"
             )
-        newest: asyncio.Queue[bytes | None] = asyncio.Queue(1)
-        self._listeners.add(newest)
+        listener = Listener(self._listeners)
         if self._ticking is None:
             self._loop = asyncio.get_running_loop()
             self._ticking = asyncio.create_task(self._tick())
-        return self._stream(newest)
-
-    async def _stream(self, newest: "asyncio.Queue[bytes | None]") -> AsyncIterator[bytes]:
-        try:
-            yield BEGIN
-            while (event := await newest.get()) is not None:
-                yield event
-        finally:
-            self._listeners.discard(newest)
+        return listener
 
     async def _tick(self) -> None:
         """Compute and tell, as long as anybody listens."""
@@ -100,16 +91,56 @@ class Events:
             self._ticking = None
 
     def _tell(self, event: bytes | None) -> None:
-        for newest in self._listeners:
-            if newest.full():
-                newest.get_nowait()
-            newest.put_nowait(event)
+        for listener in self._listeners:
+            listener.tell(event)
+
+
+class Listener:
+    """The events for one who listens; no generator, for one that never began would not notice its end.
+
+    Args:
+        listeners: it is one of them until it is closed.
+    """
+
+    def __init__(self, listeners: "set[Listener]") -> None:
+        self._listeners = listeners
+        self._newest: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._has_begun = False
+        listeners.add(self)
+
+    def tell(self, event: bytes | None) -> None:
+        """The newest takes the place of one that has not been read; None: the end."""
+        if self._newest.full():
+            self._newest.get_nowait()
+        self._newest.put_nowait(event)
+
+    def __aiter__(self) -> "Listener":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._has_begun:
+            self._has_begun = True
+            return BEGIN
+        if (event := await self._newest.get()) is None:
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    def close(self) -> None:
+        self._listeners.discard(self)
 
 
 class EventStream(StreamingResponse):
     """A response whose client has to read it: where nothing can be sent for `SEND_TIMEOUT_S`, it ends."""
 
     media_type = "text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if isinstance(self.body_iterator, Listener):
+                self.body_iterator.close()
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Any) -> None:

@@ -2,20 +2,24 @@
 
     check                                             answer     paths
     path, query, header sizes                         414, 431   all
+    path and query without a fragment                 400        all
     Host is a loopback name (no token is set)         421        all but probes
     Origin is our own (no token is set)               403        all but probes
     bearer token                                      401        /api/
-    room: requests under way, bytes of bodies         503        all but probes
-    JSON, of a bounded size, arrived in time          415 413 408  with a body
+    room: requests under way, bytes of bodies         503        /api/
+    JSON, of a bounded size, arrived in time          415 413 408  those of `BODIES`
 
 Without a token, a page that the user of this machine has open must not be able to ask us anything: its requests carry
 an Origin, and after DNS rebinding a Host, that is not ours; those without either cannot carry JSON.
 
-Bodies are read here, whole, before the request takes one of the places: slow clients wait outside.
+Bodies are read here, whole, before the request takes one of the places: slow clients wait outside. What comes with a
+request that takes no body nobody reads, and what lies outside /api/, where there is no token, shares nothing with the
+API but connections: whoever may not ask it keeps nobody else from asking.
 """
 
 import asyncio
 import hmac
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -25,7 +29,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sidecar.web.problems import Kind, ProblemError
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Never need a token, nor a place; kubelet and Prometheus ask under any name."""
+"""Never need a token; kubelet and Prometheus ask under any name. They are told by their path alone."""
+
+BODIES = tuple(
+    (method, re.compile(path))
+    for method, path in (
+        ("POST", "/api/v1/messages"),
+        ("PATCH", "/api/v1/messages/[^/]+"),
+        ("POST", "/api/v1/send-back"),
+        ("POST", "/api/v1/dead-letters/[^/]+/redrive"),
+        ("PUT", "/api/v1/switches"),
+    )
+)
+"""Which requests take a body."""
 
 TARGET_MAX_BYTES = 16 * 2**10
 """Of path and query: a receipt, whose key and id may have 1,024 bytes each, stands in one."""
@@ -44,6 +60,7 @@ DONE_WITHIN_S = 90.0
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _JSON = "application/json"
+_STREAM = "/api/v1/events"
 
 
 class Limits(NamedTuple):
@@ -79,12 +96,15 @@ class Guard:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send)
+        if scope["method"] == "HEAD" and scope["path"] != _STREAM:
+            scope = {**scope, "method": "GET"}  # the server leaves the content out
         try:
             self._check(scope)
-            if _is_probe(scope):
-                await self._app(scope, _without_body(receive), answer.send)
-            else:
+            if scope["path"].startswith("/api/"):
                 await self._admit(scope, receive, answer)
+            else:
+                asked = _bare(scope) if scope["path"] in PROBES else scope
+                await self._run(asked, _Body(self, receive).receive, answer)
         except ProblemError as problem:
             if answer.has_begun:
                 raise
@@ -96,7 +116,11 @@ class Guard:
             raise ProblemError(Kind.PATH_TOO_LONG, f"path and query may have {TARGET_MAX_BYTES} bytes")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_MAX_BYTES:
             raise ProblemError(Kind.HEADERS_TOO_LARGE, f"the header may have {HEADERS_MAX_BYTES} bytes")
-        if _is_probe(scope):
+        if b"#" in scope["raw_path"] + scope["query_string"]:
+            raise ProblemError(Kind.BAD_REQUEST, "a '#' has to be written as %23")
+        if scope["path"] in PROBES:
+            if scope["method"] != "GET":
+                raise ProblemError(Kind.METHOD_NOT_ALLOWED, "ask with GET", headers={"Allow": "GET, HEAD"})
             return
         if self._authorization is None:
             _check_that_no_other_site_asks(scope)
@@ -112,10 +136,11 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if self._queue >= self._limits.queue_max:
             raise ProblemError(Kind.UNAVAILABLE, f"{self._queue} requests wait already; ask again")
-        body = _Body(self)
+        body = _Body(self, receive)
         self._queue += 1
         try:
-            await body.read(scope, receive)
+            if takes_body(scope["method"], scope["path"]):
+                await body.read(scope)
             await self._places.acquire()
         except BaseException:
             body.forget()
@@ -124,22 +149,23 @@ class Guard:
             self._queue -= 1
         place = _Place(self)
         try:
-            await self._run(scope, body, answer, place)
+            await self._run(scope, body.receive, answer, place)
         finally:
             place.leave()
             body.forget()
 
-    async def _run(self, scope: Scope, body: "_Body", answer: "_Answer", place: "_Place") -> None:
-        """Run the application on a body that has been read, for a bounded time."""
+    async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", place: "_Place | None" = None) -> None:
+        """Run the application for a bounded time, unless it streams from a place."""
         try:
             async with asyncio.timeout(self._limits.done_within_s) as limit:
 
                 def on_stream() -> None:
-                    place.become_stream()
-                    limit.reschedule(None)
+                    if place is not None:
+                        place.become_stream()
+                        limit.reschedule(None)
 
                 answer.on_stream = on_stream
-                await self._app(scope, body.receive, answer.send)
+                await self._app(scope, receive, answer.send)
         except TimeoutError:
             if not answer.has_begun:
                 raise ProblemError(
@@ -205,18 +231,17 @@ class _Place:
 
 
 class _Body:
-    """A request's body, read whole and given out once."""
+    """A request's body, read whole and given out once; empty where it is not read."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, receive: Receive) -> None:
         self._guard = guard
         self._chunks: list[bytes] = []
         self._size_bytes = 0
-        self._receive: Receive | None = None
+        self._receive = receive
         self._is_told = False
 
-    async def read(self, scope: Scope, receive: Receive) -> None:
+    async def read(self, scope: Scope) -> None:
         """Raises ProblemError."""
-        self._receive = receive
         most = self._guard.limits.body_max_bytes
         length = _header(scope, b"content-length")
         if length is None and _header(scope, b"transfer-encoding") is None:
@@ -231,14 +256,14 @@ class _Body:
                 )
         try:
             async with asyncio.timeout(self._guard.limits.body_within_s):
-                await self._read_all(receive, most)
+                await self._read_all(most)
         except TimeoutError:
             detail = f"the body did not arrive within {self._guard.limits.body_within_s:.0f} s"
             raise ProblemError(Kind.TOO_SLOW, detail) from None
 
-    async def _read_all(self, receive: Receive, most: int) -> None:
+    async def _read_all(self, most: int) -> None:
         while True:
-            message = await receive()
+            message = await self._receive()
             if message["type"] != "http.request":
                 raise ProblemError(Kind.BAD_REQUEST, "the client has gone")
             chunk = message.get("body", b"")
@@ -255,26 +280,23 @@ class _Body:
             self._is_told = True
             body, self._chunks = b"".join(self._chunks), []
             return {"type": "http.request", "body": body, "more_body": False}
-        assert self._receive is not None
-        return await self._receive()  # waits for the client to go
+        while (message := await self._receive())["type"] == "http.request":
+            pass  # of a body that nobody wants
+        return message  # the client has gone
 
     def forget(self) -> None:
         self._guard.give_bytes(self._size_bytes)
         self._size_bytes = 0
 
 
-def _is_probe(scope: Scope) -> bool:
-    return scope["path"] in PROBES and scope["method"] == "GET"
+def takes_body(method: str, path: str) -> bool:
+    """Whether the body of a request is read."""
+    return any(method == one and pattern.fullmatch(path) for one, pattern in BODIES)
 
 
-def _without_body(receive: Receive) -> Receive:
-    """Whatever comes with a probe, nobody reads it."""
-    told = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def nothing() -> Message:
-        return told.pop() if told else await receive()
-
-    return nothing
+def _bare(scope: Scope) -> Scope:
+    """Nothing that a stranger puts into a query or a header makes two probes differ: they share an answer."""
+    return {**scope, "query_string": b"", "headers": []}
 
 
 def _check_that_no_other_site_asks(scope: Scope) -> None:

@@ -8,12 +8,11 @@ them as well, who see the request's headers.
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import httpx
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import StreamingResponse
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sidecar.web.app import ANSWER_TIMEOUT_S
@@ -49,7 +48,9 @@ _METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", "upgrade"}
 )
-"""Headers that are not handed on: each connection has its own."""
+"""Headers of an answer that are not handed on: each connection has its own."""
+_ASKED_WITH = frozenset({b"host", b"authorization", b"content-type"})
+"""Headers of a request that are handed on; what else a client sends is none of a worker's business."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -144,34 +145,10 @@ class _Relay:
         first = next(self._turns)
         for turn in range(len(self._workers)):
             worker = self._workers[(first + turn) % len(self._workers)]
-            if "text/event-stream" in request.headers.get("accept", ""):
-                return await self._stream(worker, request)
             answer = await self._ask(worker, request, body, KAFKA_TIMEOUT_S)
             if answer.status:
                 return answer.response()
         raise ProblemError(Kind.UNAVAILABLE, "no worker answers; ask again")
-
-    async def _stream(self, worker: Place, request: Request) -> Response:
-        """Events, as they come, for as long as somebody listens."""
-        if worker.address is None:
-            raise ProblemError(Kind.UNAVAILABLE, f"worker {worker.number} is starting; ask again")
-        asked = self._client.build_request("GET", _url(worker.address, request), headers=_handed_on(request.headers))
-        asked.extensions["timeout"] = httpx.Timeout(STORE_TIMEOUT_S, read=None).as_dict()
-        try:
-            answer = await self._client.send(asked, stream=True)
-        except httpx.TransportError:
-            raise ProblemError(Kind.UNAVAILABLE, f"worker {worker.number} does not answer; ask again") from None
-
-        async def events() -> AsyncIterator[bytes]:
-            try:
-                async for part in answer.aiter_raw():
-                    yield part
-            except httpx.TransportError:  # the worker has ended; who watches connects again
-                return
-            finally:
-                await answer.aclose()
-
-        return StreamingResponse(events(), answer.status_code, _handed_on(answer.headers))
 
     async def _ask(self, worker: Place, request: Request, body: bytes, timeout_s: float) -> Answer:
         """Hand a request on. Status 0: it has not reached the worker; 504: nobody knows what became of it."""
@@ -182,7 +159,7 @@ class _Relay:
             answer = await self._client.request(
                 request.method,
                 _url(address, request),
-                headers=_handed_on(request.headers),
+                headers=[(name, value) for name, value in request.headers.raw if name in _ASKED_WITH],
                 content=body,
                 timeout=timeout_s,
             )

@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,24 @@ def by_id(kafka: Kafka, destination: str, count: int) -> dict[str, Any]:
     delivered = kafka.read([destination], count)
     assert len(delivered) == count, delivered
     return {record.text("UNIQ_KEY"): record for record in delivered}
+
+
+def test_whoever_has_no_token_keeps_nobody_from_scheduling(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    destination = kafka.create_topic(f"{prefix}orders")
+    sidecar.settings["http_token"] = "secret"
+    sidecar.start()
+    host, _, port = sidecar.http_address.rpartition(":")
+    chunk = b"3fffff\r\n" + b" " * 0x3FFFFF  # with sixteen of them there is no room for another body
+    with ExitStack() as stack:
+        for path in ("/", "/api/v1/messages"):
+            for _ in range(17):
+                connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=0.3))
+                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                with suppress(OSError):  # it has been answered, and is not read from any more
+                    connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)
+        answer = HttpApi(sidecar, "secret").post("/messages", {"topic": destination, "value": "v", "delay": "10ms"})
+        assert answer.status == 202
+        assert len(kafka.read([destination], 1)) == 1
 
 
 def test_messages_are_scheduled_cancelled_and_rescheduled(
@@ -285,6 +305,9 @@ def test_what_is_pending_is_told_a_page_at_a_time(
     assert len([one for page in pages(9, f"&from={at_ms + 1}&to={at_ms + 2}") for one in page]) == 40
     assert [one["id"] for page in pages(9, "&id=m7") for one in page] == ["m7"]
     assert api.get("/pending?after=x").problem == "invalid"
+    assert api.get("/pending?from=2020-01-01T00:00:00Z").body["total"] > 0
+    assert api.get("/pending?to=2020-01-01T01:00:00%2B01:00").body["total"] == 0
+    assert api.get("/pending?to=2020-01-01T00:00:00").problem == "invalid"
     document = api.get("/openapi.json").body
     assert {"/healthz", "/api/v1/messages", "/api/v1/pending", "/api/v1/switches"} <= set(document["paths"])
     assert api.get("/messages").status == 405

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from sidecar.web import events as events_module
 from sidecar.web.events import BEGIN, HEARTBEAT, Events, EventStream
@@ -54,7 +55,7 @@ def test_nobody_listens_and_nothing_is_computed() -> None:
         events = Events(compute, every_s=TICK_S)
         stream = events.listen()
         await next_number(stream)
-        await stream.aclose()  # type: ignore[attr-defined]
+        stream.close()
         assert events.listeners == 0
         for _ in range(3):
             await asyncio.sleep(TICK_S)
@@ -87,7 +88,7 @@ def test_there_is_a_most_of_listeners() -> None:
         with pytest.raises(ProblemError, match="2 listeners are the most"):
             events.listen()
         await next_number(streams[0])
-        await streams[0].aclose()  # type: ignore[attr-defined]
+        streams[0].close()
         await next_number(events.listen())
 
     asyncio.run(run())
@@ -137,8 +138,30 @@ def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) 
                 await asyncio.Event().wait()
 
         async with asyncio.timeout(5):
-            await EventStream(events.listen()).stream_response(stalled)
-        while events.listeners:
-            await asyncio.sleep(TICK_S)
+            await EventStream(events.listen())({"type": "http"}, never, stalled)
+        assert events.listeners == 0
 
     asyncio.run(run())
+
+
+def test_a_client_that_has_gone_before_it_is_answered_is_no_listener() -> None:
+    async def run() -> None:
+        events = Events(Counted(), every_s=TICK_S)
+
+        async def gone() -> Message:
+            await asyncio.sleep(TICK_S)
+            return {"type": "http.disconnect"}
+
+        async def stalled(_message: Message) -> None:
+            await asyncio.Event().wait()  # it has not read the answer before
+
+        async with asyncio.timeout(5):
+            await EventStream(events.listen())({"type": "http"}, gone, stalled)
+        assert events.listeners == 0
+
+    asyncio.run(run())
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError

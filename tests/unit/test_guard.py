@@ -3,6 +3,9 @@
 import asyncio
 import json
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -18,26 +21,38 @@ from tests.support.waiting import wait_until
 
 Serve = Callable[..., tuple[str, int]]
 
+POSTED = "/api/v1/messages"
+"""Takes a body, as do those below it."""
+SLOW, EVENTS, LARGE = f"{POSTED}/slow", "/api/v1/events", "/static/large"
+LARGE_BYTES = 8 * 2**20
+TOKEN = "secret"
+
 
 class App:
-    """Answers with what it was asked; ``/slow`` when it is told to, ``/events`` for ever."""
+    """Answers with what it was asked; `SLOW` when it is told to, `EVENTS` for ever, `LARGE` with `LARGE_BYTES`."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.methods: list[str] = []
+        self.details: list[tuple[bytes, Any]] = []
+        """Query and headers."""
         self.may_answer = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked.append(scope["path"])
+        self.methods.append(scope["method"])
+        self.details.append((scope["query_string"], scope["headers"]))
         message = await receive()
-        is_stream = scope["path"] == "/events"
-        while scope["path"] == "/slow" and not self.may_answer:
+        is_stream = scope["path"] == EVENTS
+        while scope["path"] == SLOW and not self.may_answer:
             await asyncio.sleep(0.005)
         media_type = b"text/event-stream" if is_stream else b"application/json"
         headers = [(b"content-type", media_type)]
+        body = b"x" * LARGE_BYTES if scope["path"] == LARGE else message["body"]
         if not is_stream:
-            headers.append((b"content-length", b"%d" % len(message["body"])))
+            headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": message["body"], "more_body": is_stream})
+        await send({"type": "http.response.body", "body": body, "more_body": is_stream})
         if is_stream:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -89,13 +104,19 @@ def read(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
     return int(first.split()[1]), headers, body
 
 
-def read_one(connection: socket.socket) -> tuple[int, bytes]:
-    """Status and body of one answer, where others may follow at once."""
+def read_top(connection: socket.socket) -> bytes:
+    """The first line and headers of an answer."""
     received = b""
     while not received.endswith(b"\r\n\r\n"):
         part = connection.recv(1)
         assert part, f"closed after {received!r}"
         received += part
+    return received
+
+
+def read_one(connection: socket.socket) -> tuple[int, bytes]:
+    """Status and body of one answer, where others may follow at once."""
+    received = read_top(connection)
     length = next(
         (int(line.split(b":")[1]) for line in received.split(b"\r\n") if line.startswith(b"content-length:")), 0
     )
@@ -141,7 +162,8 @@ def test_what_comes_with_a_probe_is_not_read(serve: Serve) -> None:
     with connected(place) as connection:
         connection.sendall(head(path="/metrics", Content_Length="1000000000") + b"x" * 10_000)
         assert read(connection)[::2] == (200, b"")
-    assert ask(place, head("POST", path="/metrics", Content_Type="application/json", Content_Length="11"))[0] == 413
+    status, problem = ask(place, head("POST", path="/metrics", Content_Type="application/json", Content_Length="11"))
+    assert (status, kind(problem)) == (405, "method-not-allowed")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:1", "[::1]:8080", "LOCALHOST"])
@@ -192,7 +214,7 @@ def test_a_page_of_ours_may_and_a_link_to_us_may_be_followed(serve: Serve) -> No
     "media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"]
 )
 def test_what_a_form_can_send_is_not_taken(serve: Serve, app: App, media_type: str) -> None:
-    request = head("POST", Content_Type=media_type, Content_Length="2") + b"{}"
+    request = head("POST", POSTED, Content_Type=media_type, Content_Length="2") + b"{}"
     status, problem = ask(serve(), request)
     assert (status, kind(problem)) == (415, "unsupported-media-type")
     assert not app.asked
@@ -201,13 +223,15 @@ def test_what_a_form_can_send_is_not_taken(serve: Serve, app: App, media_type: s
 def test_a_body_arrives_whole_and_the_connection_goes_on(serve: Serve) -> None:
     with connected(serve()) as connection:
         for _ in range(2):
-            connection.sendall(head("POST", Content_Type="application/json; charset=utf-8", Content_Length="6") + b"[1")
+            connection.sendall(
+                head("POST", POSTED, Content_Type="application/json; charset=utf-8", Content_Length="6") + b"[1"
+            )
             connection.sendall(b", 2]")
             assert read(connection)[2] == b"[1, 2]"
-        connection.sendall(head("POST", Content_Type="application/json", Transfer_Encoding="chunked"))
+        connection.sendall(head("POST", POSTED, Content_Type="application/json", Transfer_Encoding="chunked"))
         connection.sendall(b"2\r\n[1\r\n1\r\n]\r\n0\r\n\r\n")
         assert read(connection)[2] == b"[1]"
-        connection.sendall(head("POST", Content_Type="text/plain", Content_Length="2"))
+        connection.sendall(head("POST", POSTED, Content_Type="text/plain", Content_Length="2"))
         assert read(connection)[0] == 415
         connection.sendall(b"{}" + head())
         assert read(connection)[0] == 200
@@ -215,8 +239,8 @@ def test_a_body_arrives_whole_and_the_connection_goes_on(serve: Serve) -> None:
 
 def test_requests_that_come_all_at_once_are_answered_in_order(serve: Serve) -> None:
     with connected(serve()) as connection:
-        posted = head("POST", Content_Type="application/json", Content_Length="2")
-        refused = head("POST", Content_Type="text/plain", Content_Length="2")
+        posted = head("POST", POSTED, Content_Type="application/json", Content_Length="2")
+        refused = head("POST", POSTED, Content_Type="text/plain", Content_Length="2")
         connection.sendall(posted + b"[]" + refused + b"{}" + head() + posted)
         for status, body in ((200, b"[]"), (415, None), (200, b"")):
             told = read_one(connection)
@@ -228,13 +252,46 @@ def test_requests_that_come_all_at_once_are_answered_in_order(serve: Serve) -> N
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve, app: App) -> None:
     place = serve(body_max_bytes=1_000)
-    told = head("POST", Content_Type="application/json", Content_Length="1001")
+    told = head("POST", POSTED, Content_Type="application/json", Content_Length="1001")
     status, problem = ask(place, told)
     assert (status, kind(problem)) == (413, "too-large")
-    chunked = head("POST", Content_Type="application/json", Transfer_Encoding="chunked") + b"3E9\r\n" + b" " * 1_001
+    chunked = (
+        head("POST", POSTED, Content_Type="application/json", Transfer_Encoding="chunked") + b"3E9\r\n" + b" " * 1_001
+    )
     assert ask(place, chunked)[0] == 413
-    assert ask(place, head("POST", Content_Type="application/json", Content_Length="1000") + b" " * 1_000)[0] == 200
-    assert app.asked == ["/api/v1/x"]
+    assert (
+        ask(place, head("POST", POSTED, Content_Type="application/json", Content_Length="1000") + b" " * 1_000)[0]
+        == 200
+    )
+    assert app.asked == [POSTED]
+
+
+UNFINISHED = [
+    head("POST", "/", Content_Type="application/json", Transfer_Encoding="chunked"),
+    head("POST", "/nothing", Content_Type="application/json", Transfer_Encoding="chunked", Expect="100-continue"),
+    head("PUT", "/healthz", Content_Type="application/json", Transfer_Encoding="chunked"),
+    head("POST", POSTED, Content_Type="application/json", Transfer_Encoding="chunked"),
+    head("POST", POSTED, Authorization="Bearer wrong", Content_Type="application/json", Content_Length="1000"),
+    head("GET", POSTED, Authorization="Bearer secret", Content_Type="application/json", Transfer_Encoding="chunked"),
+]
+
+
+@pytest.mark.parametrize("unfinished", UNFINISHED, ids=lambda told: told.partition(b"\r")[0].decode())
+def test_a_body_that_nobody_wants_is_not_waited_for_and_takes_no_room(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, unfinished: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", 5.0)
+    place = serve(TOKEN, body_max_bytes=1_000, bodies_max_bytes=4_000, places=2, queue_max=4)
+    posted = head("POST", POSTED, Authorization=f"Bearer {TOKEN}", Content_Type="application/json", Content_Length="2")
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(place)) for _ in range(20)]
+        for connection in held:
+            connection.sendall(unfinished + b"384\r\n" + b" " * 900)
+        assert ask(place, posted + b"[]")[0] == 200
+        expected = 200 if b"Bearer secret" in unfinished else 405 if b"/healthz" in unfinished else None
+        for connection in held:
+            status = read(connection)[0]
+            assert status == (expected or (401 if b"/api/" in unfinished else 200)), "answered at once"
 
 
 def test_who_sends_on_after_the_answer_can_read_it_and_is_cut_off(
@@ -242,7 +299,9 @@ def test_who_sends_on_after_the_answer_can_read_it_and_is_cut_off(
 ) -> None:
     monkeypatch.setattr(protocol, "LINGER_S", 0.1)
     with connected(serve()) as connection:
-        connection.sendall(head("POST", Content_Type="application/json", Content_Length="999999999") + b" " * 100_000)
+        connection.sendall(
+            head("POST", POSTED, Content_Type="application/json", Content_Length="999999999") + b" " * 100_000
+        )
         assert read(connection)[0] == 413
         with suppress(ConnectionError):
             while connection.recv(1):
@@ -257,6 +316,8 @@ def test_who_sends_on_after_the_answer_can_read_it_and_is_cut_off(
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000, 431, "headers-too-large"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "bad-request"),
         (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "bad-request"),
+        (head(path="/api/v1/#"), 400, "bad-request"),
+        (head(path="/api/v1/x?id=#"), 400, "bad-request"),
         (b"GET /\xff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400, "bad-request"),
     ],
 )
@@ -270,7 +331,7 @@ def test_what_is_too_long_or_no_http_is_told_as_a_problem(
 
 def test_a_body_that_drips_is_given_up(serve: Serve, app: App) -> None:
     with connected(serve(body_within_s=0.2)) as connection:
-        connection.sendall(head("POST", Content_Type="application/json", Content_Length="100") + b"[")
+        connection.sendall(head("POST", POSTED, Content_Type="application/json", Content_Length="100") + b"[")
         status, _, body = read(connection)
     assert (status, kind(json.loads(body))) == (408, "too-slow")
     assert not app.asked
@@ -298,16 +359,115 @@ def test_whoever_holds_connections_open_keeps_nobody_out(serve: Serve, monkeypat
             assert ask(place, head(path="/healthz"))[0] == 200
 
 
+def hoarding(place: tuple[str, int]) -> socket.socket:
+    """A connection whose client reads nothing."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    connection.connect(place)
+    return connection
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_answer_that_is_not_read_is_given_up(
+    serve: Serve, app: App, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    lost = threading.Event()
+    let_go = protocol.GuardedProtocol.connection_lost
+
+    def tell(self: protocol.GuardedProtocol, exc: Exception | None) -> None:
+        let_go(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(protocol.GuardedProtocol, "connection_lost", tell)
+    monkeypatch.setattr(protocol, "READ_WITHIN_S", 0.2)
+    with hoarding(serve()) as connection:
+        connection.sendall(head(path=LARGE).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+        assert lost.wait(5), "it is not held for ever"
+    assert app.asked == [LARGE]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head(path=LARGE),
+        head(path=LARGE, Connection="close"),
+        head("POST", "/", Content_Type="application/json", Transfer_Encoding="chunked"),
+    ],
+    ids=["unread", "unread and closed", "unfinished"],
+)
+def test_whoever_neither_reads_nor_finishes_keeps_nobody_out(
+    serve: Serve, app: App, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 10)
+    monkeypatch.setattr(protocol, "LINGER_S", 60.0)
+    place = serve(TOKEN, places=1)
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(hoarding(place)).sendall(request_)
+        wait_until(lambda: len(app.asked) == 10, "they have been answered")
+        for _ in range(20):
+            assert ask(place, head(path="/healthz"))[0] == 200
+            assert ask(place, head(Authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+FEW_FILES = """
+import resource, sys, threading
+from sidecar.web import protocol
+from sidecar.web.guard import Guard
+from sidecar.web.server import WebServer, listen
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+protocol.HEAD_WITHIN_S = 60.0
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+with WebServer(Guard(app, None), listen("127.0.0.1", 0)) as server:
+    print(server.address.rpartition(":")[2], flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_connections_take_no_more_than_half_of_the_files_that_may_be_open() -> None:
+    command = [sys.executable, "-c", FEW_FILES]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        place = "127.0.0.1", int(server.stdout.readline())
+        with ExitStack() as stack:
+            stack.callback(server.stdin.close)
+            for _ in range(300):
+                stack.enter_context(connected(place)).sendall(b"GET / HTTP/1.1\r\n")
+            assert ask(place, head(path="/healthz"))[0] == 200
+
+
+def test_head_is_answered_as_get_without_its_content(serve: Serve, app: App) -> None:
+    with connected(serve()) as connection:
+        for path in ("/healthz", LARGE, "/api/v1/x"):
+            connection.sendall(head("HEAD", path))
+            assert b" 200 " in read_top(connection)
+        connection.sendall(head("POST", POSTED, Content_Type="application/json", Content_Length="2") + b"[]")
+        assert read_one(connection) == (200, b"[]")
+    assert app.methods == ["GET", "GET", "GET", "POST"]
+
+
+def test_nothing_that_a_stranger_sends_makes_two_probes_differ(serve: Serve, app: App) -> None:
+    place = serve(TOKEN)
+    for number in range(3):
+        assert ask(place, head(path=f"/healthz?{number}", Accept="text/event-stream", Authorization=f"{number}"))
+    assert app.details == [(b"", [])] * 3
+
+
 def test_while_all_places_are_taken_requests_wait_and_beyond_that_are_refused(serve: Serve, app: App) -> None:
     place = serve(places=2, queue_max=3)
     with ExitStack() as stack:
         waiting = [stack.enter_context(connected(place)) for _ in range(5)]
         for connection in waiting:
-            connection.sendall(head(path="/slow"))
+            connection.sendall(head(path=SLOW))
         wait_until(lambda: len(app.asked) == 2, "two are under way")
 
         def refused() -> bool:
-            status, problem = ask(place, head(path="/refused"))
+            status, problem = ask(place, head(path="/api/v1/refused"))
             return (status, kind(problem)) == (503, "unavailable")
 
         wait_until(refused, "the queue is full", poll_s=0.1)
@@ -319,10 +479,10 @@ def test_while_all_places_are_taken_requests_wait_and_beyond_that_are_refused(se
 
 def test_the_bodies_of_all_requests_together_are_bounded(serve: Serve, app: App) -> None:
     place = serve(bodies_max_bytes=150)
-    request = head("POST", path="/slow", Content_Type="application/json", Content_Length="100") + b" " * 100
+    request = head("PATCH", path=SLOW, Content_Type="application/json", Content_Length="100") + b" " * 100
     with connected(place) as first:
         first.sendall(request)
-        wait_until(lambda: app.asked == ["/slow"], "it is under way")
+        wait_until(lambda: app.asked == [SLOW], "it is under way")
         status, problem = ask(place, request)
         assert (status, kind(problem)) == (503, "unavailable")
         app.may_answer = True
@@ -331,7 +491,7 @@ def test_the_bodies_of_all_requests_together_are_bounded(serve: Serve, app: App)
 
 
 def test_a_request_that_takes_too_long_is_given_up(serve: Serve) -> None:
-    status, problem = ask(serve(done_within_s=0.2), head(path="/slow"))
+    status, problem = ask(serve(done_within_s=0.2), head(path=SLOW))
     assert (status, kind(problem)) == (503, "unknown-outcome")
 
 
@@ -340,9 +500,9 @@ def test_pages_that_watch_take_no_place_and_are_counted(serve: Serve) -> None:
     with ExitStack() as stack:
         for _ in range(2):
             watching = stack.enter_context(connected(place))
-            watching.sendall(head(path="/events"))
+            watching.sendall(head(path=EVENTS))
             assert read(watching)[0] == 200
         assert ask(place, head())[0] == 200
-        status, problem = ask(place, head(path="/events"))
+        status, problem = ask(place, head(path=EVENTS))
         assert (status, kind(problem)) == (503, "unavailable")
     assert wait_until(lambda: ask(place, head())[0] == 200, "they have gone")

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from fastapi import FastAPI, Request
 
 from connectors.receipt import Receipt
 from sidecar.front.app import make_api
-from sidecar.front.idempotency import KEY_MAX_CHARACTERS, key_of
+from sidecar.front.at_once import Done, Key, NothingDoneError, Work
+from sidecar.front.idempotency import KEY_MAX_CHARACTERS, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
 from sidecar.web.problems import PATH, Kind, ProblemError
@@ -206,6 +208,32 @@ def test_lists_and_keys_are_not_promised_without_transactions() -> None:
     settings = Settings(bootstrap_servers="127.0.0.1:1", guarantee="at_least_once")
     answer = ask(make_api(settings, FrontKafka(settings)), "POST", "/messages", MESSAGE, Idempotency_Key="k")
     assert (answer.status_code, answer.json()["type"]) == (501, f"{PATH}/not-offered")
+
+
+def test_a_key_is_held_until_its_request_is_done_also_when_nobody_waits_for_that() -> None:
+    async def run() -> None:
+        keys, work = KeysInProgress(), Work((), Key("name", "fingerprint"))
+
+        async def request() -> None:
+            with keys.hold(work):
+                await asyncio.shield(asyncio.wrap_future(work.done))
+
+        asked = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        with pytest.raises(ProblemError, match="is under way"):
+            await request()
+        work.done.set_result(Done([], is_replay=False))
+        await request()
+        work.done = Future()
+        work.fail(NothingDoneError("Kafka is away"))
+        for _ in range(2):
+            with pytest.raises(NothingDoneError):
+                await request()
+
+    asyncio.run(run())
 
 
 def test_every_kind_of_problem_has_an_address_and_stands_in_the_reference(app: FastAPI) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.errors import UsageError
 from sidecar.health import LOOP_STUCK_AFTER_MS, Health
 from sidecar.metrics import Metrics
+from sidecar.pending import PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.app import make_app
 from sidecar.web.listening import listen
@@ -198,6 +200,78 @@ def test_a_partition_that_was_given_away_is_not_told_of(
 def test_the_api_wants_its_token(health: Health, switches: Switches, outcomes: CancelOutcomes, path: str) -> None:
     client = Client(make_app(health, Metrics("1"), "1", switches, outcomes, token="secret"))
     assert client.get(path).status_code == 401
+
+
+@pytest.fixture
+def asked(health: Health, switches: Switches, outcomes: CancelOutcomes) -> "Asked":
+    return Asked(health, switches, outcomes)
+
+
+class Asked:
+    """What the loop is asked about pending messages."""
+
+    def __init__(self, health: Health, switches: Switches, outcomes: CancelOutcomes) -> None:
+        self.queries: list[PendingQuery] = []
+        self.client = Client(make_app(health, Metrics("1"), "1", switches, outcomes, self._ask))
+
+    async def _ask(self, query: PendingQuery) -> dict[str, object]:
+        self.queries.append(query)
+        return {"total": 0, "messages": [], "partitions": [], "next": None}
+
+    def between(self, begin: str, end: str) -> httpx.Response:
+        return self.client.get(f"/api/v1/pending?{urlencode({'from': begin, 'to': end})}")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected_ms"),
+    [
+        ("0", 0),
+        ("1893488400000", 1_893_488_400_000),
+        ("2030-01-01T09:00:00Z", 1_893_488_400_000),
+        ("2030-01-01T10:00:00.5+01:00", 1_893_488_400_500),
+        ("2030-01-01T09:00:00.000001Z", 1_893_488_400_001),
+        ("1970-01-01T00:00:00+00:00", 0),
+    ],
+)
+def test_pending_messages_are_asked_for_by_ms_or_by_time(asked: Asked, told: str, expected_ms: int) -> None:
+    assert asked.between(told, told).status_code == 200
+    (query,) = asked.queries
+    assert (query.from_ms, query.until_ms) == (expected_ms, expected_ms)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("2030-01-01T09:00:00", "has no time zone"),
+        ("2030-01-01", "has no time zone"),
+        ("2030-01-01T09:00:00 01:00", "is no time"),
+        ("1.5", "is no time"),
+        ("", "is no time"),
+        ("-1", "greater than or equal to 0"),
+        ("1969-12-31T23:59:59Z", "greater than or equal to 0"),
+        ("0001-01-01T00:00:00+23:59", "greater than or equal to 0"),
+        ("1000000000000001", "less than or equal to"),
+        ("9" * 5_000, "integer"),
+    ],
+)
+def test_a_time_that_cannot_be_meant_is_refused_with_its_remedy(asked: Asked, told: str, reason: str) -> None:
+    answer = asked.between("0", told)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    (fault,) = answer.json()["errors"]
+    assert fault["field"] == "to"
+    assert reason in fault["message"]
+    assert not asked.queries
+
+
+def test_a_token_may_have_any_characters(health: Health, switches: Switches, outcomes: CancelOutcomes) -> None:
+    app = make_app(health, Metrics("1"), "1", switches, outcomes, token="größe")
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            headers = [(b"authorization", "Bearer größe".encode())]
+            return await client.get("/api/v1/switches", headers=headers)
+
+    assert asyncio.run(ask()).status_code == 200
 
 
 def test_an_address_in_use_is_named() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse
 from prometheus_client import CollectorRegistry, Counter
 
 from sidecar.web.listening import listen
@@ -52,10 +52,6 @@ def echo_app(number: int) -> FastAPI:
     @app.get("/healthz")
     async def healthz() -> str:
         return "ok"
-
-    @app.get("/events")
-    async def events() -> StreamingResponse:
-        return StreamingResponse(iter(["data: 1\n\n", "data: 2\n\n"]), media_type="text/event-stream")
 
     return app
 
@@ -189,10 +185,13 @@ def test_one_process_is_told_of_as_it_is(places: list[Somewhere]) -> None:
     assert (gone.status_code, gone.json()["type"]) == (503, "/api/v1/problems/unavailable")
 
 
-def test_events_are_handed_on_as_they_come(places: list[Somewhere]) -> None:
-    (events,) = ask_one(places[0], ("GET", "/events"), accept="text/event-stream")
-    assert events.headers["content-type"].startswith("text/event-stream")
-    assert events.text == "data: 1\n\ndata: 2\n\n"
-    places[0].address = nobody()
-    (gone,) = ask_one(places[0], ("GET", "/events"), accept="text/event-stream")
-    assert gone.status_code == 503
+def test_a_header_that_no_worker_needs_does_not_reach_it(places: list[Somewhere]) -> None:
+    transport = httpx.ASGITransport(make_relay_to_one(places[0], CollectorRegistry()))
+
+    async def run() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            headers = [(b"x", b"\xff"), (b"authorization", b"\xe9"), (b"accept", b"text/event-stream")]
+            return await client.patch("/echo/x", headers=headers, content=b"{}")
+
+    answer = asyncio.run(run())
+    assert (answer.status_code, answer.json()["method"], answer.json()["authorization"]) == (202, "PATCH", "\xe9")

@@ -167,7 +167,7 @@ const showTopics = (told) => {
 };
 
 const showRejected = (told) => {
-  const codes = Object.entries(told.rejected);
+  const codes = Object.entries(told.rejected).filter(([, rejected]) => rejected);
   const words = codes.map(([code, rejected]) => `${code} ${count(rejected)}`).join(", ");
   setText(byId("rejected"), codes.length ? `Rejected since the start: ${words}.` : "Nothing has been rejected since the start.");
 };
