@@ -414,7 +414,8 @@ FEW_FILES = """
 import resource, sys, threading
 from sidecar.web import protocol
 from sidecar.web.guard import Guard
-from sidecar.web.server import WebServer, listen
+from sidecar.web.listening import listen
+from sidecar.web.server import WebServer
 
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
@@ -422,7 +423,7 @@ async def app(scope, receive, send):
 
 protocol.HEAD_WITHIN_S = 60.0
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-with WebServer(Guard(app, None), listen("127.0.0.1", 0)) as server:
+with WebServer(lambda: Guard(app, None), listen("127.0.0.1", 0)) as server:
     print(server.address.rpartition(":")[2], flush=True)
     sys.stdin.read()
 """
