@@ -10,7 +10,6 @@ The record on the send-back topic is the failed one as the consumer saw it, with
     DELAY                 the delay level, where one is wished; -1: a dead letter at once
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +20,9 @@ from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage, Headers
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
 from connectors.contract import Header
-from connectors.event_log import EventLog
+from connectors.lasting_producer import LastingProducer
 
-_log = EventLog(logging.getLogger(__name__))
+_BY_KEY = -1
 
 DEAD_LETTER = -1
 """The delay level that means no further attempt."""
@@ -71,8 +70,8 @@ class SendBack:
     """
 
     def __init__(self, clients: Clients, config: Mapping[str, Any], settings: ConsumerSettings) -> None:
-        self._clients = clients
-        self._config = {
+        self._settings = settings
+        options = {
             # Whether the local retry has to help is known soon.
             "message.timeout.ms": 10_000,
             "linger.ms": 5,
@@ -83,8 +82,7 @@ class SendBack:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
         }
-        self._settings = settings
-        self._producer: Any = clients.producer(self._config)
+        self._producer = LastingProducer(clients, options)
 
     def send(self, message: ConsumedMessage, level: int | None, on_answer: OnAnswer) -> None:
         """The answer comes at once where the client refuses the record, else from within `serve`."""
@@ -95,20 +93,11 @@ class SendBack:
         headers = send_back_headers(message, self._settings, level)
         topic = self._settings.names.send_back
         try:
-            self._producer.produce(topic, message.value, message.key, on_delivery=on_delivery, headers=headers)
+            self._producer.produce(topic, message.value, message.key, _BY_KEY, on_delivery, headers)
         except BufferError:
             on_answer(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.fatal():
-                _log.error(
-                    "send-back producer lost",
-                    "the producer of send-backs is of no more use: %s",
-                    error.str(),
-                    operator_action="nothing, if seldom: another is made; else check the brokers",
-                )
-                self._producer = self._clients.producer(self._config)
-            on_answer(error)
+            on_answer(exception.args[0])
 
     def serve(self, timeout_s: float = 0.0) -> None:
         """Tell of the answers that have come."""

@@ -66,6 +66,7 @@ class Outbox:
         self._span = span
         self._message_timeout_ms = float(config.get("message.timeout.ms", config.get("delivery.timeout.ms", 300_000)))
         self._tells_errors_only = str(config.get("delivery.report.only.error", False)).lower() in ("true", "1")
+        self._is_gapless = str(config.get("enable.gapless.guarantee", False)).lower() in ("true", "1")
         self._partition_of = PARTITIONERS[str(config.get("partitioner", "consistent_random"))]
         self._turns = count()
         self._reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
@@ -113,6 +114,8 @@ class Outbox:
             self._send(topic, partition, batch)
             if self._state.has_failed():
                 self.queue += [record for _, rest in waiting for record in rest]
+                if self._span is None:
+                    self.purge()
                 break
         return not self.queue
 
@@ -156,6 +159,12 @@ class Outbox:
                 refusal,
                 f"ProduceRequest for {name} [{partition}] with {len(batch)} message(s) failed: {words(refusal)} "
                 "(broker 1): current transaction must be aborted",
+            )
+        elif self._is_gapless:
+            self._state.fatal(
+                KafkaError._GAPLESS_GUARANTEE,
+                f"ProduceRequest for {name} [{partition}] with {len(batch)} message(s) failed: {words(refusal)} "
+                "(broker 1): unable to satisfy gap-less guarantee",
             )
 
     def _refusal(self, topic: Topic, log: PartitionLog, batch: list[Queued]) -> int | None:

@@ -126,6 +126,10 @@ class TransactionalScheduler(ScheduledProducer):
             "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
         }
 
+    def _make_client(self, options: Mapping[str, Any]) -> Any:
+        """One that is not replaced: its transaction would be lost with it."""
+        return self._clients.producer(options)
+
     def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Carried) -> PendingReceipt:
         """Write a record that is none to be scheduled."""
         pending = PendingReceipt(self, Plan(topic, "", (), 0, True, is_cancellable=False), b"")

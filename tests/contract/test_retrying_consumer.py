@@ -38,8 +38,7 @@ class Group:
             [self.topic],
             names=self.names,
             clients=self.bench.cluster,
-            producer_config={"message.timeout.ms": 500},
-            **arguments,
+            **{"producer_config": {"message.timeout.ms": 500}, **arguments},
         )
         self._consumers.append(consumer)
         return consumer
@@ -317,6 +316,29 @@ def test_what_cannot_be_sent_back_is_tried_again_in_place_and_not_committed(grou
     consumer.close()
     assert group.committed() == 3
     assert headers_of(group.sent_back(1)[0])["RECONSUME_TIME"] == b"0"
+
+
+def test_a_fatal_error_of_the_producer_ends_nothing(group: Group) -> None:
+    group.bench.topic(1, group.send_back, max_message_bytes="1000")
+    group.create(group.retry)
+    group.produce(bytes(5_000))
+    consumer = group.consumer(producer_config={"message.timeout.ms": 500, "enable.gapless.guarantee": True})
+    seen: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        return SUCCESS if message.value == b"good" else LATER
+
+    turn_until(consumer, lambda: seen.count(0) == 2, "the one that is refused has been tried again")
+    turn_until(consumer, lambda: not consumer.poll(0.5), "it is refused again")
+    group.produce(b"bad", b"good")
+    turn_until(consumer, lambda: _is_answered(group, 1), "another is sent back")
+    assert headers_of(group.sent_back(1)[0])["ORIGIN_MESSAGE_ID"] == f"{group.topic}-0-1".encode()
+    turn_until(consumer, lambda: seen.count(0) == 3, "it is tried again for as long as it is refused")
+    consumer.close()
+    assert group.committed() == 0
+    assert sorted(set(seen)) == [0, 1, 2]
 
 
 def test_a_group_that_begins_at_the_end_still_reads_its_first_retry(group: Group) -> None:
