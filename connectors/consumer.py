@@ -288,7 +288,10 @@ class RetryingConsumer:
         send_back = SendBack(clients, self._producer_config, settings)
         kind: type[ConsumeService] = ConsumeOrderly if settings.is_orderly else ConsumeConcurrently
         service = kind(settings, self._checked(), workers, send_back, clients.clock)
-        return ConsumerLoop(self._config, settings, clients, send_back, service, pause_after_ms=pause_after_ms)
+        is_stopping = self._stopping.is_set
+        return ConsumerLoop(
+            self._config, settings, clients, send_back, service, is_stopping=is_stopping, pause_after_ms=pause_after_ms
+        )
 
     def _run(self, workers: Workers) -> None:
         loop: ConsumerLoop | None = None

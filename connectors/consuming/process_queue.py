@@ -23,7 +23,8 @@ class ProcessQueue:
     """One assignment of one partition. Assigned again, the partition gets a new one, and what belongs to this one does
     not count any more. But for `backlog`, only the loop's thread touches it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, begins_at: int | None = None) -> None:
+        """``begins_at``: to be committed before anything has been read."""
         self.place = place
         self.is_dropped = False
         """The partition is somebody else's, or about to be: nothing new is handed to the listener."""
@@ -36,7 +37,7 @@ class ProcessQueue:
         """Offsets in order, from the lowest that is not done."""
         self._done: set[int] = set()
         """Of `_undone`, those that are done ahead of the first."""
-        self._end: int | None = None
+        self._end = begins_at
         self._requested: int | None = None
 
     @property
@@ -46,7 +47,7 @@ class ProcessQueue:
 
     @property
     def committable(self) -> int | None:
-        """The offset to continue at; None while nothing has been read."""
+        """The offset to continue at; None while nothing has been read, unless it is known all the same."""
         return self._undone[0] if self._undone else self._end
 
     def is_behind(self, offset: int) -> bool:

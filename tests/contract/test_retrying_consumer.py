@@ -359,6 +359,32 @@ def test_a_group_that_begins_at_the_end_still_reads_its_first_retry(group: Group
     assert group.committed(group.retry) == 1
 
 
+def test_a_group_that_begins_at_the_end_goes_on_there_after_a_start_without_records(group: Group) -> None:
+    group.create(group.send_back, group.retry)
+    group.produce(b"before", b"before")
+
+    def consumer() -> tuple[RetryingConsumer, list[bytes | None]]:
+        consumer = group.consumer(config={"auto.offset.reset": "latest"})
+        seen: list[bytes | None] = []
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.value)
+            return SUCCESS
+
+        return consumer, seen
+
+    first, seen_by_first = consumer()
+    turn_until(first, lambda: group.committed() == 2 and group.committed(partition=1) == 0, "the ends are committed")
+    first.close()
+    group.produce(b"meanwhile")
+    group.produce(b"meanwhile", partition=1)
+    second, seen = consumer()
+    turn_until(second, lambda: len(seen) == 2, "what has come meanwhile is seen")
+    assert (seen_by_first, seen) == ([], [b"meanwhile"] * 2)
+    assert group.committed(group.retry) < 0, "its first retries are read, whenever they come"
+
+
 def test_a_retry_topic_that_comes_into_being_is_read(group: Group) -> None:
     group.create(group.send_back)
     config = {"topic.metadata.refresh.interval.ms": 200, "auto.offset.reset": "latest"}
