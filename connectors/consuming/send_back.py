@@ -90,14 +90,16 @@ class SendBack:
         def on_delivery(error: KafkaError | None, _delivered: Message) -> None:
             on_answer(error)
 
-        headers = send_back_headers(message, self._settings, level)
         topic = self._settings.names.send_back
         try:
+            headers = send_back_headers(message, self._settings, level)
             self._producer.produce(topic, message.value, message.key, _BY_KEY, on_delivery, headers)
         except BufferError:
             on_answer(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as exception:
             on_answer(exception.args[0])
+        except (AttributeError, TypeError, ValueError) as error:
+            on_answer(KafkaError(KafkaError._INVALID_ARG, f"the listener has changed it ({error})"))
 
     def serve(self, timeout_s: float = 0.0) -> None:
         """Tell of the answers that have come."""

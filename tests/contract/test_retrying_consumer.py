@@ -205,6 +205,50 @@ def test_a_partition_with_as_much_in_flight_as_it_may_is_read_on_once_there_is_r
     assert group.committed() == 5
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize(
+    ("field", "value"), [("ack_index", "1"), ("retry_level", "3"), ("suspend_ms", 0.5), ("message", "3")]
+)
+def test_what_a_listener_sets_wrongly_fails_its_batch_and_no_more(
+    fake_bench: Bench, caplog: pytest.LogCaptureFixture, field: str, value: object, orderly: bool
+) -> None:
+    group = Group(fake_bench)
+    group.create(group.send_back, group.retry)
+    group.produce(b"0", b"1", b"2")
+    consumer = group.consumer(orderly=orderly, max_reconsume_times=0 if orderly else None)
+
+    @consumer.batch_listener(2)
+    def listen(messages: Sequence[ConsumedMessage], context: ConsumeContext) -> ConsumeResult:
+        if len(messages) == 2:
+            setattr(*((messages[0], "retry_level") if field == "message" else (context, field)), value)
+        return SUCCESS
+
+    turn_until(consumer, lambda: _is_answered(group, 2), "the batch is sent back")
+    turn_until(consumer, lambda: group.committed() == 3, "reading goes on")
+    assert f"is set to {value!r}; it takes a whole number, or None" in caplog.text
+
+
+def test_what_a_listener_has_made_of_a_message_ends_nothing(
+    fake_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = Group(fake_bench)
+    group.create(group.send_back, group.retry)
+    group.produce(b"0", b"1")
+    consumer = group.consumer()
+    seen: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        message.topic, message.value = None, {"decoded": 1}  # type: ignore[assignment]
+        return LATER if message.offset == 0 else SUCCESS
+
+    turn_until(consumer, lambda: seen == [0, 1, 0], "it is tried again in place")
+    consumer.close()
+    assert "the listener has changed it" in caplog.text
+    assert group.committed() == 0
+
+
 # --- the record that is sent back -------------------------------------------------------------------------------------
 
 
