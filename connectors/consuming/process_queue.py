@@ -33,6 +33,8 @@ class ProcessQueue:
         """Since when it has had as much in flight as it may; monotonic."""
         self.backlog: deque[ConsumedMessage] = deque()
         """Orderly mode: what the listener has not seen yet."""
+        self.refused: set[int] = set()
+        """Offsets of what Kafka does not take as a send-back, which has been told."""
         self._undone: deque[int] = deque()
         """Offsets in order, from the lowest that is not done."""
         self._done: set[int] = set()

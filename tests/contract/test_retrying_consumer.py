@@ -362,6 +362,35 @@ def test_what_cannot_be_sent_back_is_tried_again_in_place_and_not_committed(grou
     assert headers_of(group.sent_back(1)[0])["RECONSUME_TIME"] == b"0"
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_refused_for_good_is_told_once_and_holds_up_nobody_else(
+    group: Group, caplog: pytest.LogCaptureFixture, orderly: bool
+) -> None:
+    group.bench.topic(1, group.send_back, max_message_bytes="1000")
+    group.create(group.retry)
+    group.produce(b"bad", bytes(5_000), b"bad")
+    consumer = group.consumer(orderly=orderly, max_reconsume_times=0 if orderly else None, producer_config={})
+    seen: list[int] = []
+
+    @consumer.batch_listener(3)
+    def listen(messages: Sequence[ConsumedMessage], context: ConsumeContext) -> ConsumeResult:
+        seen.extend(message.offset for message in messages)
+        return LATER
+
+    turn_until(consumer, lambda: _is_answered(group, 2), "the others are sent back")
+    assert seen == [0, 1, 2], "without another attempt"
+    turn_until(consumer, lambda: len(seen) == 5, "it is tried again in place")
+    turn_until(consumer, lambda: not consumer.poll(0.5), "and refused again")
+    consumer.close()
+    assert seen == [0, 1, 2, 1, 1]
+    assert group.committed() == 1
+    refused = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    refused = [line for line in refused if "cannot be sent back" in line]
+    assert len(refused) == 1
+    assert f"{group.topic}-0 at 1" in refused[0]
+    assert f"raise max.message.bytes of {group.send_back}, or have the listener take it" in refused[0]
+
+
 def test_a_fatal_error_of_the_producer_ends_nothing(group: Group) -> None:
     group.bench.topic(1, group.send_back, max_message_bytes="1000")
     group.create(group.retry)
