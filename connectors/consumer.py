@@ -99,7 +99,7 @@ class RetryingConsumer:
         suspend: orderly mode: how long a partition rests after a failure; 10 ms to 30 s.
         stop_timeout: how long stopping waits for listeners.
         max_in_flight: records of a partition that may be read and not done; at the most so many are seen again after a
-            crash.
+            crash. Nor may they have more than 100 MiB.
         producer_config: librdkafka options for sending back, on top of what ``config`` says about the cluster.
         names: topic names, for sidecars with a prefix or templates of their own.
         clients: an `InMemoryKafka`, in tests.

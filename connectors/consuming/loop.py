@@ -173,7 +173,7 @@ class ConsumerLoop:
             queue = self._queue_of(message)
             if queue is not None:
                 fresh.setdefault(queue, []).append(as_consumed(message, self._settings.retry_topic))
-                if queue.in_flight >= self._settings.max_in_flight:
+                if self._fill(queue) >= 1:
                     break
         for queue, messages in fresh.items():
             self._service.accept(queue, messages)
@@ -195,7 +195,7 @@ class ConsumerLoop:
             self._service.abandon([queue])
             queue = self._queues[place] = ProcessQueue(place)
         if queue is not None:
-            queue.read(offset)
+            queue.read(offset, len(message) + len(message.key() or b""))
         return queue
 
     def _judge(self, message: Message) -> None:
@@ -221,9 +221,10 @@ class ConsumerLoop:
         )
 
     def _throttle(self) -> None:
-        now_ms, most = self._clock.monotonic_ms(), self._settings.max_in_flight
+        now_ms = self._clock.monotonic_ms()
         for queue in self._queues.values():
-            if queue.in_flight <= most // 2 or (queue.in_flight < most and not queue.is_paused):
+            fill = self._fill(queue)
+            if fill <= 0.5 or (fill < 1 and not queue.is_paused):
                 queue.full_since_ms = None
                 if queue.is_paused:
                     queue.is_paused = False
@@ -237,6 +238,11 @@ class ConsumerLoop:
             ):
                 queue.is_paused = True
                 self._consumer.pause([TopicPartition(*queue.place)])
+
+    def _fill(self, queue: ProcessQueue) -> float:
+        """How much it has in flight of what it may; 1: all of it."""
+        settings = self._settings
+        return max(queue.in_flight / settings.max_in_flight, queue.in_flight_bytes / settings.max_in_flight_bytes)
 
     # --- the group ----------------------------------------------------------------------------------------------------
 

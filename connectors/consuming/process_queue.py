@@ -33,6 +33,10 @@ class ProcessQueue:
         """Since when it has had as much in flight as it may; monotonic."""
         self.backlog: deque[ConsumedMessage] = deque()
         """Orderly mode: what the listener has not seen yet."""
+        self.in_flight_bytes = 0
+        """Of keys and values that have been read and are not done."""
+        self._sizes: dict[int, int] = {}
+        """Of those, by offset."""
         self.refused: set[int] = set()
         """Offsets of what Kafka does not take as a send-back, which has been told."""
         self._undone: deque[int] = deque()
@@ -56,13 +60,17 @@ class ProcessQueue:
         """Whether the offset cannot follow what has been read: the log was cut back, or is another one."""
         return self._end is not None and offset < self._end
 
-    def read(self, offset: int) -> None:
+    def read(self, offset: int, size_bytes: int = 0) -> None:
         self._undone.append(offset)
+        self._sizes[offset] = size_bytes
+        self.in_flight_bytes += size_bytes
         self._end = offset + 1
 
     def done(self, offsets: Iterable[int]) -> None:
         """These have been handled, or sent back and acknowledged."""
-        self._done.update(offsets)
+        for offset in offsets:
+            self._done.add(offset)
+            self.in_flight_bytes -= self._sizes.pop(offset, 0)
         undone, done = self._undone, self._done
         while undone and undone[0] in done:
             done.remove(undone.popleft())

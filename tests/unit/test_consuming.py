@@ -1,6 +1,7 @@
 """The parts of `RetryingConsumer`: offsets, settings, listeners, messages."""
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,30 @@ def test_committable_is_the_lowest_offset_that_is_not_done() -> None:
     assert (queue.committable, queue.in_flight) == (7, 2)
     queue.done([7])
     assert (queue.committable, queue.in_flight) == (10, 0)
+
+
+def test_a_partition_is_read_on_while_its_records_are_small_enough_together() -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    kafka.create_topic("RETRY-g")
+    for number in range(20):
+        kafka.producer({}).produce("t", bytes(90), b"0123456789", headers=[("n", b"%d" % number)])
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    one._settings = replace(one._settings, max_in_flight_bytes=500)
+    is_down, seen = True, list[int]()
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        return ConsumeResult.RECONSUME_LATER if is_down else ConsumeResult.CONSUME_SUCCESS
+
+    while sum(one.poll(1) for _ in range(4)):  # there is no send-back topic: what fails stays in flight
+        continue
+    assert set(seen) == set(range(5))
+    is_down = False
+    while kafka.committed("g").get(("t", 0), (0, None))[0] < 20:
+        one.poll(1)
+    one.close()
 
 
 @pytest.mark.parametrize("seed", range(50))
