@@ -247,7 +247,7 @@ class ConsumerLoop:
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        begun_at = self._begin(consumer, partitions) if self._commits else {}
+        begun_at = self._begin(consumer, partitions) if self._commits and partitions else {}
         for partition in partitions:
             place = partition.topic, partition.partition
             self._queues[place] = ProcessQueue(place, begun_at.get(place))
@@ -346,8 +346,10 @@ class ConsumerLoop:
             self._left_at |= {queue.place: at for queue in queues if (at := queue.committable) is not None}
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        failed = partitions if error is not None else [one for one in partitions if one.error is not None]
-        for partition in failed:
+        for partition in partitions:
+            reason = error or partition.error
+            if reason is None:
+                continue
             queue = self._queues.get((partition.topic, partition.partition))
             if queue is not None:
                 queue.commit_failed()
@@ -356,7 +358,7 @@ class ConsumerLoop:
                 "the offset of %s-%d was not committed: %s",
                 partition.topic,
                 partition.partition,
-                error or partition.error,
+                reason.str(),
                 operator_action="nothing, if seldom: it is committed later, and messages may come twice",
             )
 

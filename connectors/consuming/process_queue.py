@@ -70,6 +70,7 @@ class ProcessQueue:
         """These have been handled, or sent back and acknowledged."""
         for offset in offsets:
             self._done.add(offset)
+            self.refused.discard(offset)
             self.in_flight_bytes -= self._sizes.pop(offset, 0)
         undone, done = self._undone, self._done
         while undone and undone[0] in done:

@@ -132,7 +132,6 @@ class ConsumeService(ABC):
         def on_answer(error: KafkaError | None) -> None:
             batch.unanswered -= 1
             if error is None:
-                queue.refused.discard(message.offset)
                 queue.done([message.offset])
             elif error.code() not in REFUSALS:
                 _log.error(
