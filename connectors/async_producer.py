@@ -9,6 +9,7 @@ Waiting for each record costs a round trip; many are sent together with ``asynci
 """
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.clients import Clients, KafkaClients
 from connectors.contract import DelayLevels, TopicNames
+from connectors.event_log import EventLog
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from connectors.schedule_record import HeadersArgument
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_log = EventLog(logging.getLogger(__name__))
+
 _POLL_S = 0.1
+_ROOM_WAIT_S = 0.05
 
 
 class AsyncScheduledProducer:
@@ -53,6 +58,7 @@ class AsyncScheduledProducer:
             config, names=names, levels=levels, clients=clients or KafkaClients(), tracing=tracing
         )
         self._room = asyncio.Semaphore(max_in_flight)
+        self._awaited: set[asyncio.Future[Any]] = set()
         self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._telling = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,13 +89,23 @@ class AsyncScheduledProducer:
     ) -> Receipt:
         """Schedule one record; returns once Kafka has it. Not retried, but by librdkafka.
 
+        How long it may take is librdkafka's ``message.timeout.ms``, or an ``asyncio.timeout`` around it.
+
         Raises:
             ScheduleError: as `ScheduledProducer.send`.
             KafkaException: Kafka has not taken the record.
         """
         return await self._answer_of(
             lambda told: self._producer.begin_send(
-                topic, value, told, key=key, headers=headers, deliver_at=deliver_at, delay=delay, level=level
+                topic,
+                value,
+                told,
+                key=key,
+                headers=headers,
+                deliver_at=deliver_at,
+                delay=delay,
+                level=level,
+                wait_for_room=False,
             )
         )
 
@@ -101,7 +117,7 @@ class AsyncScheduledProducer:
             ScheduleError: the message stands on a level topic.
             KafkaException: Kafka has not taken the cancel.
         """
-        return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told))
+        return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told, wait_for_room=False))
 
     async def reschedule(
         self,
@@ -117,11 +133,17 @@ class AsyncScheduledProducer:
         )
 
     async def close(self, timeout_s: float = 30.0) -> int:
-        """Wait for what is on its way; how many records are still unanswered."""
-        still_out = await asyncio.to_thread(self._producer.flush, timeout_s)
+        """Wait for what is on its way; how many records are still unanswered. Whoever awaits one of them is told."""
+        is_closed = self._is_closing.is_set()
+        still_out = await asyncio.to_thread(self._producer.flush, 0.0 if is_closed else timeout_s)
         self._is_closing.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
+        self._wake()
+        for answer in self._awaited:
+            if not answer.done():
+                silence = KafkaError(KafkaError._TIMED_OUT, "the producer was closed before Kafka has answered")
+                answer.set_result(silence)
         return still_out
 
     async def _answer_of(self, begin: Callable[[Callable[[T | KafkaError], None]], object]) -> T:
@@ -131,11 +153,29 @@ class AsyncScheduledProducer:
             raise RuntimeError("use the producer as 'async with AsyncScheduledProducer(...) as producer:'")
         answer: asyncio.Future[T | KafkaError] = loop.create_future()
         async with self._room:
-            begin(lambda told: self._tell(answer, told))
-            told = await answer
+            await self._begin(lambda: begin(lambda told: self._tell(answer, told)))
+            self._awaited.add(answer)
+            try:
+                told = await answer
+            finally:
+                self._awaited.discard(answer)
         if isinstance(told, KafkaError):
             raise KafkaException(told)
         return told
+
+    async def _begin(self, begin: Callable[[], object]) -> None:
+        """Begin something once the client's queue has room for it."""
+        while True:
+            if self._is_closing.is_set():
+                raise RuntimeError("the producer is closed")
+            try:
+                begin()
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError._QUEUE_FULL:
+                    raise
+                await asyncio.sleep(_ROOM_WAIT_S)
+            else:
+                return
 
     def _tell(self, answer: asyncio.Future[Any], told: Any) -> None:
         """From a thread that serves: one wake-up of the event loop for all that have come together."""
@@ -155,4 +195,12 @@ class AsyncScheduledProducer:
 
     def _serve(self) -> None:
         while not self._is_closing.is_set():
-            self._producer.poll(_POLL_S)
+            try:
+                self._producer.poll(_POLL_S)
+            except Exception as error:  # noqa: BLE001
+                _log.error(
+                    "client callback failed",
+                    "a callback among the client's options has raised",
+                    operator_action="mend error_cb, stats_cb or whichever it is; sending goes on",
+                    exc_info=error,
+                )

@@ -99,7 +99,7 @@ class RetryingConsumer:
         suspend: orderly mode: how long a partition rests after a failure; 10 ms to 30 s.
         stop_timeout: how long stopping waits for listeners.
         max_in_flight: records of a partition that may be read and not done; at the most so many are seen again after a
-            crash.
+            crash. Nor may they have more than 100 MiB.
         producer_config: librdkafka options for sending back, on top of what ``config`` says about the cluster.
         names: topic names, for sidecars with a prefix or templates of their own.
         clients: an `InMemoryKafka`, in tests.
@@ -288,7 +288,10 @@ class RetryingConsumer:
         send_back = SendBack(clients, self._producer_config, settings)
         kind: type[ConsumeService] = ConsumeOrderly if settings.is_orderly else ConsumeConcurrently
         service = kind(settings, self._checked(), workers, send_back, clients.clock)
-        return ConsumerLoop(self._config, settings, clients, send_back, service, pause_after_ms=pause_after_ms)
+        is_stopping = self._stopping.is_set
+        return ConsumerLoop(
+            self._config, settings, clients, send_back, service, is_stopping=is_stopping, pause_after_ms=pause_after_ms
+        )
 
     def _run(self, workers: Workers) -> None:
         loop: ConsumerLoop | None = None

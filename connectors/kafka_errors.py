@@ -21,6 +21,12 @@ REFUSALS = frozenset(
 )
 """Errors of a record or its destination that repeating does not mend."""
 
+TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
+"""The record, of `REFUSALS`."""
+
+MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+"""The topic or the partition, of `REFUSALS`."""
+
 PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -45,3 +51,14 @@ PASSING = frozenset(
     }
 )
 """Errors that a record has because of the state of a broker, of the client or of the transaction."""
+
+
+def remedy(refusal: KafkaError, topic: str) -> str:
+    """What an operator can do about a refusal."""
+    if refusal.code() in TOO_LARGE:
+        return f"raise max.message.bytes of {topic}"
+    if refusal.code() in MISSING:
+        return f"make {topic} with 'timewheel topics create'"
+    if refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"allow the client to write to {topic}"
+    return f"see what the brokers have against it, and how {topic} is configured"

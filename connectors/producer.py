@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from connectors.client_options import SCHEDULING, check_protected, for_consumer,
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
 from connectors.contract import DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan
 from connectors.receipt import Receipt
 from connectors.schedule_record import (
@@ -110,7 +112,7 @@ class ScheduledProducer:
         self._tracer = _tracer(tracing)
         self._config = dict(config)
         self._clients: Clients = clients or KafkaClients()
-        self._producer: Any = self._clients.producer(self._client_options(config))
+        self._producer: Any = self._make_client(self._client_options(config))
         self._names = names or TopicNames()
         self._levels = levels
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
@@ -127,6 +129,9 @@ class ScheduledProducer:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
         }
+
+    def _make_client(self, options: Mapping[str, Any]) -> Any:
+        return LastingProducer(self._clients, options)
 
     def __enter__(self) -> Self:
         return self
@@ -198,7 +203,7 @@ class ScheduledProducer:
         is_free = key is None and not any(name == _REAL_QID for name, _ in written)
         partition, refused = _BY_KEY, set[int]()
         for attempt in range(1, SYNC_ATTEMPTS + 1):
-            self._produce(schedule_topic, value, key, partition, written, pending)
+            self._produce(schedule_topic, value, key, partition, written, pending, deadline.left_s)
             self.serve_until_answered(pending, deadline.left_s)
             error, message = pending.error, pending.message
             if error is None:
@@ -224,10 +229,14 @@ class ScheduledProducer:
         delay: timedelta | str | None = None,
         delay_ms: int | None = None,
         level: int | None = None,
+        wait_for_room: bool = True,
     ) -> PendingReceipt:
         """Schedule one record, as `send` does, and do not wait; but for room, where the client's queue is full.
 
         Failures are told (to ``on_receipt``, and by the pending receipt's ``result``), and not retried.
+
+        Args:
+            wait_for_room: False: a full queue raises _QUEUE_FULL, for those who must not block.
 
         Raises:
             ScheduleError: as `send`.
@@ -235,9 +244,11 @@ class ScheduledProducer:
         """
         schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level, on_receipt)
         try:
-            self._producer.produce(schedule_topic, value, key, _BY_KEY, pending, headers=written)
-        except BufferError:
-            self._produce(schedule_topic, value, key, _BY_KEY, written, pending)
+            try:
+                self._producer.produce(schedule_topic, value, key, _BY_KEY, pending, headers=written)
+            except BufferError:
+                room_within_s = inf if wait_for_room else 0
+                self._produce(schedule_topic, value, key, _BY_KEY, written, pending, room_within_s)
         except KafkaException as exception:
             pending.end_span(exception.args[0])
             raise
@@ -258,12 +269,13 @@ class ScheduledProducer:
         receipt = Receipt.of(receipt)
         headers = cancel_headers(receipt)
         pending = self._about(receipt)
-        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, pending)
-        pending.result(timeout_s)
+        deadline = Deadline(self._clients.clock, timeout_s)
+        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, pending, timeout_s)
+        pending.result(deadline.left_s)
         return _place(pending.message)
 
-    def begin_cancel(self, receipt: Receipt | str, on_place: OnPlace) -> None:
-        """Take a message back, as `cancel` does, and do not wait.
+    def begin_cancel(self, receipt: Receipt | str, on_place: OnPlace, *, wait_for_room: bool = True) -> None:
+        """Take a message back, as `cancel` does, and do not wait; but for room, as `begin_send`.
 
         Raises:
             ReceiptError: the word is no receipt.
@@ -275,8 +287,8 @@ class ScheduledProducer:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             on_place(_place(message) if error is None else error)
 
-        headers = cancel_headers(receipt)
-        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, on_delivery)
+        headers, room_within_s = cancel_headers(receipt), inf if wait_for_room else 0
+        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, on_delivery, room_within_s)
 
     def reschedule(
         self,
@@ -305,7 +317,8 @@ class ScheduledProducer:
         given: Carried = original.headers() or []  # type: ignore[assignment]
         written = replacement_headers(receipt, given, time)
         pending = self._about(receipt, due_ms, counts_from_timestamp=deliver_at is None)
-        self._produce(receipt.schedule_topic, original.value(), original.key(), receipt.partition, written, pending)
+        value, key, partition = original.value(), original.key(), receipt.partition
+        self._produce(receipt.schedule_topic, value, key, partition, written, pending, deadline.left_s)
         return pending.result(deadline.left_s)
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -418,18 +431,27 @@ class ScheduledProducer:
         partition: int,
         headers: Carried,
         on_delivery: Callable[[KafkaError | None, Message], None],
+        room_within_s: float = inf,
     ) -> None:
+        """Queue a record, once there is room.
+
+        Raises:
+            KafkaException: the client refuses the record, or its queue stays full (_QUEUE_FULL).
+        """
+        deadline = Deadline(self._clients.clock, room_within_s)
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
             except BufferError:
-                self._producer.poll(_ROOM_WAIT_S)
+                if deadline.left_s == 0:
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
+                self._producer.poll(min(_ROOM_WAIT_S, deadline.left_s))
             else:
                 return
 
     def _another_partition(self, topic: str, refused: set[int], timeout_s: float) -> int | None:
         """A partition that has not refused the record."""
-        known = self._producer.list_topics(topic, timeout=timeout_s).topics[topic].partitions
+        known = self._producer.list_topics(topic, timeout_s).topics[topic].partitions
         return next((partition for partition in sorted(known) if partition not in refused), None)
 
     def _read(self, receipt: Receipt, deadline: Deadline) -> Message:

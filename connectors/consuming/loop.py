@@ -13,8 +13,10 @@ Whatever is killed in between has committed less than it has done, never more.
 import logging
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
@@ -27,6 +29,9 @@ from connectors.consuming.send_back import SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
 from connectors.event_log import EventLog
+from connectors.kafka_errors import REFUSALS
+
+T = TypeVar("T")
 
 _log = EventLog(logging.getLogger(__name__))
 
@@ -39,8 +44,8 @@ REVOKE_GRACE_S = 5.0
 PAUSE_AFTER_MS = 500
 """Pausing throws away what librdkafka has fetched ahead. A partition that is full for a moment only is waited for."""
 
-_COMMITTED_WITHIN_S = 10.0
-_COMMITTED_ATTEMPTS = 3
+_ASKED_WITHIN_S = 5.0
+_ASK_AGAIN_S = 0.5
 _NAP_S = 0.005
 
 
@@ -48,6 +53,7 @@ class ConsumerLoop:
     """Owns the consumer and the producer of send-backs.
 
     Args:
+        is_stopping: whether the consumer has been asked to end: it does not wait for Kafka then.
         pause_after_ms: 0 where the loop's own thread calls the listener, since then nothing drains while it waits.
     """
 
@@ -59,12 +65,14 @@ class ConsumerLoop:
         send_back: SendBack,
         service: ConsumeService,
         *,
+        is_stopping: Callable[[], bool],
         pause_after_ms: int = PAUSE_AFTER_MS,
     ) -> None:
         self._settings = settings
         self._clock = clients.clock
         self._send_back = send_back
         self._service = service
+        self._is_stopping = is_stopping
         self._pause_after_ms = pause_after_ms
         self._queues: dict[Place, ProcessQueue] = {}
         self._left_at: dict[Place, int] = {}
@@ -73,6 +81,7 @@ class ConsumerLoop:
         self._is_incremental = options.get("group.protocol") == "consumer" or str(
             options.get("partition.assignment.strategy", "")
         ).startswith("cooperative")
+        self._begins_at_end = str(options.get("auto.offset.reset", "latest")) in ("latest", "largest", "end")
         self._grace_s = REVOKE_GRACE_S
         self._committed_ms = self._clock.monotonic_ms()
         self._consumer: Any = clients.consumer({**options, "on_commit": self._on_commit})
@@ -136,9 +145,11 @@ class ConsumerLoop:
         if not offsets:
             return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=not is_final)
+            told = self._consumer.commit(offsets=offsets, asynchronous=not is_final)
         except KafkaException as exception:
             self._on_commit(exception.args[0], offsets)
+        else:
+            self._on_commit(None, told or ())
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +173,7 @@ class ConsumerLoop:
             queue = self._queue_of(message)
             if queue is not None:
                 fresh.setdefault(queue, []).append(as_consumed(message, self._settings.retry_topic))
-                if queue.in_flight >= self._settings.max_in_flight:
+                if self._fill(queue) >= 1:
                     break
         for queue, messages in fresh.items():
             self._service.accept(queue, messages)
@@ -184,7 +195,7 @@ class ConsumerLoop:
             self._service.abandon([queue])
             queue = self._queues[place] = ProcessQueue(place)
         if queue is not None:
-            queue.read(offset)
+            queue.read(offset, len(message) + len(message.key() or b""))
         return queue
 
     def _judge(self, message: Message) -> None:
@@ -210,9 +221,10 @@ class ConsumerLoop:
         )
 
     def _throttle(self) -> None:
-        now_ms, most = self._clock.monotonic_ms(), self._settings.max_in_flight
+        now_ms = self._clock.monotonic_ms()
         for queue in self._queues.values():
-            if queue.in_flight <= most // 2 or (queue.in_flight < most and not queue.is_paused):
+            fill = self._fill(queue)
+            if fill <= 0.5 or (fill < 1 and not queue.is_paused):
                 queue.full_since_ms = None
                 if queue.is_paused:
                     queue.is_paused = False
@@ -227,38 +239,73 @@ class ConsumerLoop:
                 queue.is_paused = True
                 self._consumer.pause([TopicPartition(*queue.place)])
 
+    def _fill(self, queue: ProcessQueue) -> float:
+        """How much it has in flight of what it may; 1: all of it."""
+        settings = self._settings
+        return max(queue.in_flight / settings.max_in_flight, queue.in_flight_bytes / settings.max_in_flight_bytes)
+
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        begun_at = self._begin(consumer, partitions) if self._commits and partitions else {}
         for partition in partitions:
             place = partition.topic, partition.partition
-            self._queues[place] = ProcessQueue(place)
+            self._queues[place] = ProcessQueue(place, begun_at.get(place))
             if place in self._left_at:
                 partition.offset = self._left_at.pop(place)
-        self._begin_retries_at_the_beginning(consumer, partitions)
         if self._is_incremental:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
+        if begun_at:
+            self._committed_ms = -inf
 
-    def _begin_retries_at_the_beginning(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        """Whatever ``auto.offset.reset`` says for other topics: the group's first retry came before it knew the topic.
+    def _begin(self, consumer: Any, partitions: Sequence[TopicPartition]) -> dict[Place, int]:
+        """Say where partitions begin of which the group has committed nothing; what of that is to be committed at once.
 
-        RocketMQ does the same (``RebalancePushImpl.computePullFromWhere``).
+        topic       auto.offset.reset   begins at
+        the retry   any                 its beginning: the group's first retry came before it knew the topic
+                                        (RocketMQ's ``RebalancePushImpl.computePullFromWhere``)
+        any other   latest              its end, which is committed: the next start shall not begin behind what comes
+                                        while nobody reads (CONSUME_FROM_LAST_OFFSET)
+        any other   any other           where librdkafka says
         """
-        retries = [partition for partition in partitions if partition.topic == self._settings.retry_topic]
-        if not retries or self._settings.model is not MessageModel.CLUSTERING:
-            return
-        for attempt in range(1, _COMMITTED_ATTEMPTS + 1):
-            try:
-                committed = consumer.committed(retries, timeout=_COMMITTED_WITHIN_S)
-                break
-            except KafkaException:
-                if attempt == _COMMITTED_ATTEMPTS:
-                    raise
-        for partition, found in zip(retries, committed, strict=True):
-            if found.offset < 0:
+        begun_at: dict[Place, int] = {}
+        committed = self._answer(partial(_committed, consumer, partitions)) or ()
+        for partition, found in zip(partitions, committed, strict=False):
+            if found.offset >= 0 or found.error is not None:
+                continue
+            if partition.topic == self._settings.retry_topic:
                 partition.offset = OFFSET_BEGINNING
+            elif self._begins_at_end:
+                end = self._answer(partial(_end, consumer, partition))
+                if end is not None:
+                    partition.offset = begun_at[partition.topic, partition.partition] = end
+        return begun_at
+
+    def _answer(self, question: Callable[[], T]) -> T | None:
+        """Kafka's answer, however long it takes; None: it refuses one, or the consumer is to stop.
+
+        Raises:
+            KafkaException: the consumer is of no more use.
+        """
+        while not self._is_stopping():
+            try:
+                return question()
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.fatal():
+                    raise
+                if error.code() in REFUSALS:  # told again in place of records
+                    return None
+                _log.warning(
+                    "start not known yet",
+                    "Kafka does not tell where to begin: %s",
+                    error.str(),
+                    operator_action="nothing, if seldom: it is asked again; else check the brokers",
+                )
+                self._send_back.serve(_ASK_AGAIN_S)
+        return None
 
     def _on_revoke(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
         """The order is the protocol.
@@ -299,18 +346,37 @@ class ConsumerLoop:
             self._left_at |= {queue.place: at for queue in queues if (at := queue.committable) is not None}
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        if error is None:
-            return
-        _log.warning(
-            "offsets not committed",
-            "offsets were not committed: %s",
-            error.str(),
-            operator_action="nothing, if seldom: they are committed later, and messages may come twice",
-        )
         for partition in partitions:
+            reason = error or partition.error
+            if reason is None:
+                continue
             queue = self._queues.get((partition.topic, partition.partition))
             if queue is not None:
                 queue.commit_failed()
+            _log.warning(
+                "offsets not committed",
+                "the offset of %s-%d was not committed: %s",
+                partition.topic,
+                partition.partition,
+                reason.str(),
+                operator_action="nothing, if seldom: it is committed later, and messages may come twice",
+            )
+
+
+def _committed(consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """What the group has committed. Raises KafkaException also where that is not known of a single partition."""
+    committed: list[TopicPartition] = consumer.committed(partitions, timeout=_ASKED_WITHIN_S)
+    for partition in committed:
+        if partition.error is not None and partition.error.code() not in REFUSALS:
+            raise KafkaException(partition.error)
+    return committed
+
+
+def _end(consumer: Any, partition: TopicPartition) -> int:
+    watermarks: tuple[int, int] | None = consumer.get_watermark_offsets(partition, timeout=_ASKED_WITHIN_S)
+    if watermarks is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return watermarks[1]
 
 
 def consumer_options(config: Mapping[str, Any], settings: ConsumerSettings) -> tuple[dict[str, Any], bool]:

@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from operator import index
 
 import msgspec
 from confluent_kafka import Message
@@ -55,6 +55,9 @@ class ConsumedMessage(msgspec.Struct, kw_only=True, eq=False):
     """To be set by the listener: the delay level of the next attempt; below 0: to the dead letters at once. None: the
     context's."""
 
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, _whole(name, value) if name in _NUMBERS else value)
+
     def header(self, name: str) -> bytes | None:
         """The last header of that name; None where there is none."""
         return next((value for header, value in reversed(self.headers) if header == name), None)
@@ -63,9 +66,8 @@ class ConsumedMessage(msgspec.Struct, kw_only=True, eq=False):
         return f"{self.message_id} ({self.read_topic}-{self.partition} at {self.offset})"
 
 
-@dataclass(slots=True)
-class ConsumeContext:
-    """What a batch listener may set beside its answer."""
+class ConsumeContext(msgspec.Struct):
+    """What a batch listener may set beside its answer: whole numbers, or a TypeError is raised there and then."""
 
     ack_index: int | None = None
     """With CONSUME_SUCCESS: the index of the last message that is done; those behind it come again. None: all are."""
@@ -74,6 +76,9 @@ class ConsumeContext:
     to the number of attempts, below 0 is to the dead letters at once."""
     suspend_ms: int | None = None
     """Orderly mode: how long the partition rests before the next attempt. None: the consumer's setting."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, _whole(name, value))
 
     def failed(self, result: ConsumeResult | None, messages: Sequence[ConsumedMessage]) -> Sequence[ConsumedMessage]:
         """The messages that have to come again (``ConsumeMessageConcurrentlyService.processConsumeResult``)."""
@@ -84,6 +89,7 @@ class ConsumeContext:
         return messages[max(0, self.ack_index + 1) :]
 
 
+_NUMBERS = frozenset({"reconsume_times", "retry_level"})
 _RETRY_TOPIC, _RECONSUME_TIME = str(Header.RETRY_TOPIC), str(Header.RECONSUME_TIME)
 _UNIQ_KEY, _ORIGIN_MESSAGE_ID = str(Header.UNIQ_KEY), str(Header.ORIGIN_MESSAGE_ID)
 
@@ -125,6 +131,16 @@ def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
         partition=partition,
         offset=offset,
     )
+
+
+def _whole(name: str, value: object) -> int | None:
+    """What a listener sets, checked where it does: later nobody could tell who it was."""
+    if value is None:
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is set to {value!r}; it takes a whole number, or None") from None
 
 
 def _count(text: bytes | None) -> int:

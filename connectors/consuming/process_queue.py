@@ -23,7 +23,8 @@ class ProcessQueue:
     """One assignment of one partition. Assigned again, the partition gets a new one, and what belongs to this one does
     not count any more. But for `backlog`, only the loop's thread touches it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, begins_at: int | None = None) -> None:
+        """``begins_at``: to be committed before anything has been read."""
         self.place = place
         self.is_dropped = False
         """The partition is somebody else's, or about to be: nothing new is handed to the listener."""
@@ -32,11 +33,17 @@ class ProcessQueue:
         """Since when it has had as much in flight as it may; monotonic."""
         self.backlog: deque[ConsumedMessage] = deque()
         """Orderly mode: what the listener has not seen yet."""
+        self.in_flight_bytes = 0
+        """Of keys and values that have been read and are not done."""
+        self._sizes: dict[int, int] = {}
+        """Of those, by offset."""
+        self.refused: set[int] = set()
+        """Offsets of what Kafka does not take as a send-back, which has been told."""
         self._undone: deque[int] = deque()
         """Offsets in order, from the lowest that is not done."""
         self._done: set[int] = set()
         """Of `_undone`, those that are done ahead of the first."""
-        self._end: int | None = None
+        self._end = begins_at
         self._requested: int | None = None
 
     @property
@@ -46,20 +53,25 @@ class ProcessQueue:
 
     @property
     def committable(self) -> int | None:
-        """The offset to continue at; None while nothing has been read."""
+        """The offset to continue at; None while nothing has been read, unless it is known all the same."""
         return self._undone[0] if self._undone else self._end
 
     def is_behind(self, offset: int) -> bool:
         """Whether the offset cannot follow what has been read: the log was cut back, or is another one."""
         return self._end is not None and offset < self._end
 
-    def read(self, offset: int) -> None:
+    def read(self, offset: int, size_bytes: int = 0) -> None:
         self._undone.append(offset)
+        self._sizes[offset] = size_bytes
+        self.in_flight_bytes += size_bytes
         self._end = offset + 1
 
     def done(self, offsets: Iterable[int]) -> None:
         """These have been handled, or sent back and acknowledged."""
-        self._done.update(offsets)
+        for offset in offsets:
+            self._done.add(offset)
+            self.refused.discard(offset)
+            self.in_flight_bytes -= self._sizes.pop(offset, 0)
         undone, done = self._undone, self._done
         while undone and undone[0] in done:
             done.remove(undone.popleft())

@@ -10,7 +10,6 @@ The record on the send-back topic is the failed one as the consumer saw it, with
     DELAY                 the delay level, where one is wished; -1: a dead letter at once
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +20,19 @@ from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage, Headers
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
 from connectors.contract import Header
-from connectors.event_log import EventLog
+from connectors.lasting_producer import LastingProducer, OnDelivery
 
-_log = EventLog(logging.getLogger(__name__))
+_BY_KEY = -1
+
+_OF_A_BATCH = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""What Kafka has against one record fails all that share its batch; sent alone, the others are taken."""
 
 DEAD_LETTER = -1
 """The delay level that means no further attempt."""
@@ -71,8 +80,8 @@ class SendBack:
     """
 
     def __init__(self, clients: Clients, config: Mapping[str, Any], settings: ConsumerSettings) -> None:
-        self._clients = clients
-        self._config = {
+        self._settings = settings
+        options = {
             # Whether the local retry has to help is known soon.
             "message.timeout.ms": 10_000,
             "linger.ms": 5,
@@ -83,37 +92,53 @@ class SendBack:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
         }
-        self._settings = settings
-        self._producer: Any = clients.producer(self._config)
+        self._clients = clients
+        self._alone = {**options, "batch.num.messages": 1}
+        self._producers = [LastingProducer(clients, options)]
+        """The second one, for what has to go alone, is made when it is needed."""
 
     def send(self, message: ConsumedMessage, level: int | None, on_answer: OnAnswer) -> None:
         """The answer comes at once where the client refuses the record, else from within `serve`."""
 
         def on_delivery(error: KafkaError | None, _delivered: Message) -> None:
-            on_answer(error)
+            if error is not None and error.code() in _OF_A_BATCH:
+                self._produce(self._lone_producer(), message, level, on_answer, lambda error, _: on_answer(error))
+            else:
+                on_answer(error)
 
-        headers = send_back_headers(message, self._settings, level)
-        topic = self._settings.names.send_back
-        try:
-            self._producer.produce(topic, message.value, message.key, on_delivery=on_delivery, headers=headers)
-        except BufferError:
-            on_answer(KafkaError(KafkaError._QUEUE_FULL))
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.fatal():
-                _log.error(
-                    "send-back producer lost",
-                    "the producer of send-backs is of no more use: %s",
-                    error.str(),
-                    operator_action="nothing, if seldom: another is made; else check the brokers",
-                )
-                self._producer = self._clients.producer(self._config)
-            on_answer(error)
+        self._produce(self._producers[0], message, level, on_answer, on_delivery)
 
     def serve(self, timeout_s: float = 0.0) -> None:
         """Tell of the answers that have come."""
-        self._producer.poll(timeout_s)
+        for producer in self._producers[1:]:
+            producer.poll()
+        self._producers[0].poll(timeout_s)
 
     def close(self) -> None:
         """What has not been acknowledged is not committed either, and is read again."""
-        self._producer.flush(0)
+        for producer in self._producers:
+            producer.flush(0)
+
+    def _lone_producer(self) -> LastingProducer:
+        if len(self._producers) == 1:
+            self._producers.append(LastingProducer(self._clients, self._alone))
+        return self._producers[1]
+
+    def _produce(
+        self,
+        producer: LastingProducer,
+        message: ConsumedMessage,
+        level: int | None,
+        on_answer: OnAnswer,
+        on_delivery: OnDelivery,
+    ) -> None:
+        topic = self._settings.names.send_back
+        try:
+            headers = send_back_headers(message, self._settings, level)
+            producer.produce(topic, message.value, message.key, _BY_KEY, on_delivery, headers)
+        except BufferError:
+            on_answer(KafkaError(KafkaError._QUEUE_FULL))
+        except KafkaException as exception:
+            on_answer(exception.args[0])
+        except (AttributeError, TypeError, ValueError) as error:
+            on_answer(KafkaError(KafkaError._INVALID_ARG, f"the listener has changed it ({error})"))

@@ -17,9 +17,10 @@ from connectors.consuming.listener import Answer, Listener
 from connectors.consuming.message import ConsumedMessage, MessageModel
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
-from connectors.consuming.settings import ConsumerSettings
+from connectors.consuming.settings import LOCAL_RETRY_MS, ConsumerSettings
 from connectors.consuming.workers import Batch, Workers
 from connectors.event_log import EventLog, named
+from connectors.kafka_errors import REFUSALS, remedy
 
 _log = EventLog(logging.getLogger(__name__))
 
@@ -132,7 +133,7 @@ class ConsumeService(ABC):
             batch.unanswered -= 1
             if error is None:
                 queue.done([message.offset])
-            else:
+            elif error.code() not in REFUSALS:
                 _log.error(
                     "not sent back",
                     "not sent back: %s: %s",
@@ -140,9 +141,27 @@ class ConsumeService(ABC):
                     error.str(),
                     operator_action="it is tried again in place; check the brokers and the consumer's rights",
                 )
+            elif message.offset not in queue.refused:
+                queue.refused.add(message.offset)
+                self._log_refused(message, error)
             self._sent_back(batch, queue, message, is_acknowledged=error is None)
 
         self._send_back.send(message, level, on_answer)
+
+    def _log_refused(self, message: ConsumedMessage, error: KafkaError) -> None:
+        """Once a message, however often it is refused."""
+        topic = self._settings.names.send_back
+        _log.error(
+            "send-back refused",
+            "%s cannot be sent back: %s: %s",
+            message,
+            topic,
+            error.str(),
+            operator_action=(
+                f"{remedy(error, topic)}, or have the listener take it; until then the listener is given it every "
+                f"{LOCAL_RETRY_MS // 1000} s, and its partition's committed offset stays before it"
+            ),
+        )
 
     @abstractmethod
     def _sent_back(self, batch: Batch, queue: ProcessQueue, message: ConsumedMessage, *, is_acknowledged: bool) -> None:

@@ -14,6 +14,8 @@ LOCAL_RETRY_MS = 5_000
 COMMIT_EVERY_MS = 1_000
 MAX_IN_FLIGHT = 1_000
 """Records of a partition that may be read and not done (``pullThresholdForQueue``); then it is paused."""
+MAX_IN_FLIGHT_BYTES = 100 * 2**20
+"""The same of their size (``pullThresholdSizeForQueue``)."""
 
 ENDLESS = 2**31 - 1
 
@@ -33,6 +35,7 @@ class ConsumerSettings:
     suspend_ms: int
     stop_timeout_ms: int
     max_in_flight: int
+    max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES
 
     @property
     def retry_topic(self) -> str:

@@ -19,12 +19,15 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescri
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.clients import Clients
+from connectors.clock import Deadline
 from connectors.dead_letters.errors import NotAnsweredError
 from connectors.kafka import common_config, consumer_config, transactional_config
 
 _TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 1.0
 _PATIENCE_S = 60.0
+_SILENCE_S = 30.0
+"""How long a scan waits for Kafka's next word; whoever asked may ask again."""
 _SETTLED_WITHIN_S = 45.0
 _SETTLED_POLL_S = 0.05
 _TRANSACTION_TIMEOUT_MS = 10_000
@@ -167,11 +170,22 @@ class Cluster:
         )
         try:
             consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
-            yield _batches(consumer, left, batch)
+            yield self._batches(consumer, left, batch)
         except KafkaException as error:
             raise NotAnsweredError(error.args[0].str()) from error
         finally:
             consumer.close()
+
+    def _batches(self, consumer: Consumer, left: dict[Place, int], batch: Callable[[], int]) -> Iterator[list[Message]]:
+        while left:
+            silence = Deadline(self._clients.clock, _SILENCE_S)
+            while not (told := _consume(consumer, batch())):
+                if silence.left_s == 0:
+                    topic, partition = next(iter(left))
+                    raise NotAnsweredError(f"nothing of {topic}-{partition} has come for {_SILENCE_S:.0f} s")
+            messages = _committed(told, left)
+            if messages:
+                yield messages
 
     def producer(self, transactional_id: str, on_delivery: Callable[[KafkaError | None, Message], None]) -> Producer:
         """A transactional producer; whoever had this id before is fenced, and what it left open is aborted."""
@@ -217,13 +231,6 @@ def _consume(consumer: Consumer, most: int) -> list[Message]:
         return messages
     first = consumer.poll(1.0)
     return [] if first is None else [first, *consumer.consume(max(0, most - 1), 0)]
-
-
-def _batches(consumer: Consumer, left: dict[Place, int], batch: Callable[[], int]) -> Iterator[list[Message]]:
-    while left:
-        messages = _committed(_consume(consumer, batch()), left)
-        if messages:
-            yield messages
 
 
 def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]:

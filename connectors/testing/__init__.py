@@ -46,6 +46,7 @@ What is promised to be as on a broker is what the contract tests hold against bo
   moves is not librdkafka's choice. Empty ``on_assign`` calls come once a rebalance, as there.
 - A record without a key goes to the partitions in turn; records for a topic that does not exist fail at once, not after
   ``topic.metadata.propagation.max.ms``; the offset in a failed delivery's report is never set.
+- Of what makes a producer without transactions fatal, a refused record with ``enable.gapless.guarantee`` does it here.
 - ``send_offsets_to_transaction`` respects its timeout. librdkafka's may wait longer, even for ever.
 - One broker, no replication, no ACLs, no compaction, no quotas, no KIP-848 protocol; retention is ``delete_records``.
 """

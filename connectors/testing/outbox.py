@@ -66,6 +66,8 @@ class Outbox:
         self._span = span
         self._message_timeout_ms = float(config.get("message.timeout.ms", config.get("delivery.timeout.ms", 300_000)))
         self._tells_errors_only = str(config.get("delivery.report.only.error", False)).lower() in ("true", "1")
+        self._batch_max = int(config.get("batch.num.messages", 10_000))
+        self._is_gapless = str(config.get("enable.gapless.guarantee", False)).lower() in ("true", "1")
         self._partition_of = PARTITIONERS[str(config.get("partitioner", "consistent_random"))]
         self._turns = count()
         self._reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
@@ -105,14 +107,23 @@ class Outbox:
             self._expire()
             return not self.queue
         queue, self.queue = self.queue, []
-        batches: dict[tuple[str, int], list[Queued]] = {}
+        by_place: dict[tuple[str, int], list[Queued]] = {}
         for record in queue:
-            batches.setdefault((record.topic, self._place(record)), []).append(record)
-        waiting = iter(list(batches.items()))
+            by_place.setdefault((record.topic, self._place(record)), []).append(record)
+        most = self._batch_max
+        waiting = iter(
+            [
+                (place, records[first : first + most])
+                for place, records in by_place.items()
+                for first in range(0, len(records), most)
+            ]
+        )
         for (topic, partition), batch in waiting:
             self._send(topic, partition, batch)
             if self._state.has_failed():
                 self.queue += [record for _, rest in waiting for record in rest]
+                if self._span is None:
+                    self.purge()
                 break
         return not self.queue
 
@@ -156,6 +167,12 @@ class Outbox:
                 refusal,
                 f"ProduceRequest for {name} [{partition}] with {len(batch)} message(s) failed: {words(refusal)} "
                 "(broker 1): current transaction must be aborted",
+            )
+        elif self._is_gapless:
+            self._state.fatal(
+                KafkaError._GAPLESS_GUARANTEE,
+                f"ProduceRequest for {name} [{partition}] with {len(batch)} message(s) failed: {words(refusal)} "
+                "(broker 1): unable to satisfy gap-less guarantee",
             )
 
     def _refusal(self, topic: Topic, log: PartitionLog, batch: list[Queued]) -> int | None:

@@ -93,6 +93,7 @@ class InMemoryProducer(Client):
         outbox.send()
         if not outbox.has_reports and timeout > 0:
             self._kafka.wait(timeout, lambda: outbox.send() and outbox.has_reports)
+        self._state.tell_fatal()
         return outbox.serve()
 
     def flush(self, timeout: float = -1) -> int:
@@ -273,6 +274,7 @@ class InMemoryProducer(Client):
             return outbox.send() or state.has_failed()
 
         done = is_over() or self._kafka.wait(timeout_s, is_over)
+        state.tell_fatal()
         outbox.serve()
         return done
 

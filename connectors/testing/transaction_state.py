@@ -2,7 +2,7 @@
 
 Init ── init ──► Ready ◄── commit, abort ── InTransaction ── a record or a call fails ──► AbortableError
                    └──────── begin ────────────►┘                                            │ abort ──► Ready
-from anywhere: ── fenced ──► FatalError
+from anywhere: ── fenced ──► FatalError; without transactions: ── a gap ──► FatalError
 """
 
 from enum import StrEnum
@@ -35,6 +35,7 @@ class TransactionState:
         self._is_transactional = is_transactional
         self._call: str | None = None
         self._error: tuple[int, str] | None = None
+        self._is_error_told = False
 
     def has_failed(self) -> bool:
         return self.state in (State.ABORTABLE, State.FATAL)
@@ -61,6 +62,12 @@ class TransactionState:
             self._call = None
             is_fatal = self.state is State.FATAL
             raise failure(*self._error, fatal=is_fatal, abort=not is_fatal)
+
+    def tell_fatal(self) -> None:
+        """Raises the fatal error of a producer without transactions, once."""
+        if self.state is State.FATAL and not self._is_transactional and not self._is_error_told:
+            self._is_error_told = True
+            self.raise_error()
 
     def end_call(self) -> None:
         self._call = None

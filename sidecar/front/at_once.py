@@ -2,7 +2,8 @@
 
 A thread takes what has come meanwhile and, for as long as nothing goes wrong,
 
-1. catches up with the ledger of Idempotency-Keys, and answers what has been done before from it;
+1. catches up with the ledger of Idempotency-Keys, and answers what has been done before from it; of a key that has come
+   twice meanwhile (who sent it first has hung up), the second waits for the first;
 2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell their places;
 3. commits, and tells the receipts.
 
@@ -126,6 +127,10 @@ class TransactionalScheduler(ScheduledProducer):
             "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
         }
 
+    def _make_client(self, options: Mapping[str, Any]) -> Any:
+        """One that is not replaced: its transaction would be lost with it."""
+        return self._clients.producer(options)
+
     def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Carried) -> PendingReceipt:
         """Write a record that is none to be scheduled."""
         pending = PendingReceipt(self, Plan(topic, "", (), 0, True, is_cancellable=False), b"")
@@ -187,6 +192,7 @@ class AtOnce:
 
     def settle(self, works: Sequence[Work]) -> None:
         """Carry out what has come, and tell everybody."""
+        works, repeats = _first_of_each_key(works)
         try:
             scheduler = self._open()
             left = self._answer_from_ledger(works)
@@ -194,8 +200,11 @@ class AtOnce:
                 self._write(scheduler, left)
         except (NothingDoneError, NotKnownError) as error:
             self._forget()
-            for work in works:
+            for work in (*works, *repeats):
                 work.fail(error)
+        else:
+            if repeats:
+                self.settle(repeats)
 
     def _open(self) -> TransactionalScheduler:
         """Clients, with nothing left open that an earlier life has begun."""
@@ -329,6 +338,18 @@ class AtOnce:
                     raise
             else:
                 return
+
+
+def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+    """Those that may share a transaction, and those whose key comes among them already."""
+    names, firsts, repeats = set[str](), list[Work](), list[Work]()
+    for work in works:
+        if work.key is not None and work.key.name in names:
+            repeats.append(work)
+        else:
+            firsts.append(work)
+            names |= {work.key.name} if work.key is not None else set()
+    return firsts, repeats
 
 
 def _begin(scheduler: TransactionalScheduler, number: int, begin: Begin) -> PendingReceipt:

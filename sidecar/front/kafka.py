@@ -12,7 +12,7 @@ from connectors.clients import Clients, KafkaClients
 from connectors.dead_letters import DeadLetters
 from connectors.dead_letters.cluster import Cluster
 from connectors.kafka import common_config
-from connectors.kafka_errors import REFUSALS
+from connectors.kafka_errors import MISSING, REFUSALS, TOO_LARGE
 from sidecar.front.at_once import (
     AtOnce,
     Done,
@@ -32,9 +32,6 @@ ACKNOWLEDGED_WITHIN_S = 5.0
 
 RECORD_MAX_BYTES = 16_000_000
 """How large a record may be is the topic's business; this is more than any of them takes."""
-
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
-_UNKNOWN_PLACE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 T = TypeVar("T")
 
@@ -158,10 +155,10 @@ async def acknowledged(begun: Awaitable[T], *, id: str = "") -> T:  # noqa: A002
 def problem_of(error: KafkaError, field: str = "") -> ProblemError:
     """What Kafka has against a record."""
     where = f"item {field}: " if field else ""
-    if error.code() in _TOO_LARGE:
+    if error.code() in TOO_LARGE:
         detail = f"{where}the record is larger than its schedule topic takes; send less, or raise max.message.bytes"
         return ProblemError(Kind.TOO_LARGE, detail)
-    if error.code() in _UNKNOWN_PLACE:
+    if error.code() in MISSING:
         detail = f"{where}there is no such schedule topic or partition ({error.str()}); run 'timewheel topics check'"
         return ProblemError(Kind.REFUSED, detail)
     return ProblemError(Kind.REFUSED, f"{where}Kafka refuses the record: {error.str()}")

@@ -184,11 +184,7 @@ def test_the_number_of_workers_may_change_at_a_restart(kafka: Kafka, prefix: str
         two.terminate()
         two.settings["workers"] = workers
         two.start()
-        named = [
-            Path(event["directory"]).name
-            for event in two.events()
-            if event["event"] == "directory not used"
-        ]
+        named = [Path(event["directory"]).name for event in two.events() if event["event"] == "directory not used"]
         assert sorted({"wheel-" if name.startswith("wheel-") else name for name in named}) == others
     judge(ids(12_000), kafka.read([destination], 12_000, 120)).assert_exactly_once()
 

@@ -38,8 +38,7 @@ class Group:
             [self.topic],
             names=self.names,
             clients=self.bench.cluster,
-            producer_config={"message.timeout.ms": 500},
-            **arguments,
+            **{"producer_config": {"message.timeout.ms": 500}, **arguments},
         )
         self._consumers.append(consumer)
         return consumer
@@ -206,6 +205,50 @@ def test_a_partition_with_as_much_in_flight_as_it_may_is_read_on_once_there_is_r
     assert group.committed() == 5
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize(
+    ("field", "value"), [("ack_index", "1"), ("retry_level", "3"), ("suspend_ms", 0.5), ("message", "3")]
+)
+def test_what_a_listener_sets_wrongly_fails_its_batch_and_no_more(
+    fake_bench: Bench, caplog: pytest.LogCaptureFixture, field: str, value: object, orderly: bool
+) -> None:
+    group = Group(fake_bench)
+    group.create(group.send_back, group.retry)
+    group.produce(b"0", b"1", b"2")
+    consumer = group.consumer(orderly=orderly, max_reconsume_times=0 if orderly else None)
+
+    @consumer.batch_listener(2)
+    def listen(messages: Sequence[ConsumedMessage], context: ConsumeContext) -> ConsumeResult:
+        if len(messages) == 2:
+            setattr(*((messages[0], "retry_level") if field == "message" else (context, field)), value)
+        return SUCCESS
+
+    turn_until(consumer, lambda: _is_answered(group, 2), "the batch is sent back")
+    turn_until(consumer, lambda: group.committed() == 3, "reading goes on")
+    assert f"is set to {value!r}; it takes a whole number, or None" in caplog.text
+
+
+def test_what_a_listener_has_made_of_a_message_ends_nothing(
+    fake_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = Group(fake_bench)
+    group.create(group.send_back, group.retry)
+    group.produce(b"0", b"1")
+    consumer = group.consumer()
+    seen: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        message.topic, message.value = None, {"decoded": 1}  # type: ignore[assignment]
+        return LATER if message.offset == 0 else SUCCESS
+
+    turn_until(consumer, lambda: seen == [0, 1, 0], "it is tried again in place")
+    consumer.close()
+    assert "the listener has changed it" in caplog.text
+    assert group.committed() == 0
+
+
 # --- the record that is sent back -------------------------------------------------------------------------------------
 
 
@@ -319,6 +362,58 @@ def test_what_cannot_be_sent_back_is_tried_again_in_place_and_not_committed(grou
     assert headers_of(group.sent_back(1)[0])["RECONSUME_TIME"] == b"0"
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_refused_for_good_is_told_once_and_holds_up_nobody_else(
+    group: Group, caplog: pytest.LogCaptureFixture, orderly: bool
+) -> None:
+    group.bench.topic(1, group.send_back, max_message_bytes="1000")
+    group.create(group.retry)
+    group.produce(b"bad", bytes(5_000), b"bad")
+    consumer = group.consumer(orderly=orderly, max_reconsume_times=0 if orderly else None, producer_config={})
+    seen: list[int] = []
+
+    @consumer.batch_listener(3)
+    def listen(messages: Sequence[ConsumedMessage], context: ConsumeContext) -> ConsumeResult:
+        seen.extend(message.offset for message in messages)
+        return LATER
+
+    turn_until(consumer, lambda: _is_answered(group, 2), "the others are sent back")
+    assert seen == [0, 1, 2], "without another attempt"
+    turn_until(consumer, lambda: len(seen) == 5, "it is tried again in place")
+    turn_until(consumer, lambda: not consumer.poll(0.5), "and refused again")
+    consumer.close()
+    assert seen == [0, 1, 2, 1, 1]
+    assert group.committed() == 1
+    refused = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    refused = [line for line in refused if "cannot be sent back" in line]
+    assert len(refused) == 1
+    assert f"{group.topic}-0 at 1" in refused[0]
+    assert f"raise max.message.bytes of {group.send_back}, or have the listener take it" in refused[0]
+
+
+def test_a_fatal_error_of_the_producer_ends_nothing(group: Group) -> None:
+    group.bench.topic(1, group.send_back, max_message_bytes="1000")
+    group.create(group.retry)
+    group.produce(bytes(5_000))
+    consumer = group.consumer(producer_config={"message.timeout.ms": 500, "enable.gapless.guarantee": True})
+    seen: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        return SUCCESS if message.value == b"good" else LATER
+
+    turn_until(consumer, lambda: seen.count(0) == 2, "the one that is refused has been tried again")
+    turn_until(consumer, lambda: not consumer.poll(0.5), "it is refused again")
+    group.produce(b"bad", b"good")
+    turn_until(consumer, lambda: _is_answered(group, 1), "another is sent back")
+    assert headers_of(group.sent_back(1)[0])["ORIGIN_MESSAGE_ID"] == f"{group.topic}-0-1".encode()
+    turn_until(consumer, lambda: seen.count(0) == 3, "it is tried again for as long as it is refused")
+    consumer.close()
+    assert group.committed() == 0
+    assert sorted(set(seen)) == [0, 1, 2]
+
+
 def test_a_group_that_begins_at_the_end_still_reads_its_first_retry(group: Group) -> None:
     group.create(group.send_back, group.retry)
     group.produce(b"before")
@@ -335,6 +430,32 @@ def test_a_group_that_begins_at_the_end_still_reads_its_first_retry(group: Group
     consumer.close()
     assert seen == [b"retry"]
     assert group.committed(group.retry) == 1
+
+
+def test_a_group_that_begins_at_the_end_goes_on_there_after_a_start_without_records(group: Group) -> None:
+    group.create(group.send_back, group.retry)
+    group.produce(b"before", b"before")
+
+    def consumer() -> tuple[RetryingConsumer, list[bytes | None]]:
+        consumer = group.consumer(config={"auto.offset.reset": "latest"})
+        seen: list[bytes | None] = []
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.value)
+            return SUCCESS
+
+        return consumer, seen
+
+    first, seen_by_first = consumer()
+    turn_until(first, lambda: group.committed() == 2 and group.committed(partition=1) == 0, "the ends are committed")
+    first.close()
+    group.produce(b"meanwhile")
+    group.produce(b"meanwhile", partition=1)
+    second, seen = consumer()
+    turn_until(second, lambda: len(seen) == 2, "what has come meanwhile is seen")
+    assert (seen_by_first, seen) == ([], [b"meanwhile"] * 2)
+    assert group.committed(group.retry) < 0, "its first retries are read, whenever they come"
 
 
 def test_a_retry_topic_that_comes_into_being_is_read(group: Group) -> None:

@@ -259,3 +259,26 @@ def test_a_broker_that_does_not_answer_is_waited_for_within_the_timeout(
     with pytest.raises(KafkaException, match="no acknowledgement from the schedule topic within 2 s"):
         producer.send("orders", "v", delay="1h", timeout_s=2)
     assert kafka.clock.monotonic_ms() - began_ms == 2_000
+
+
+def test_a_full_queue_is_waited_for_no_longer_than_the_timeout(fake_bench: Bench) -> None:
+    assert isinstance(fake_bench.cluster, FakeCluster)
+    fake_bench.topic(1, "SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")
+    producer = ScheduledProducer({"queue.buffering.max.messages": 1}, clients=fake_bench.cluster)
+    receipt, kafka = producer.send("orders", "v", delay="1h"), fake_bench.cluster.kafka
+    kafka.make_unavailable(60_000)
+    pending = producer.begin_send("orders", "v", delay="1h")
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send("orders", "v", delay="1h", timeout_s=2),
+        lambda: producer.cancel(receipt, timeout_s=2),
+        lambda: producer.begin_send("orders", "v", delay="1h", wait_for_room=False),
+        lambda: producer.begin_cancel(receipt, lambda _told: None, wait_for_room=False),
+    ]
+    took_ms = []
+    for call in calls:
+        began_ms = kafka.clock.monotonic_ms()
+        with pytest.raises(KafkaException, match="_QUEUE_FULL"):
+            call()
+        took_ms.append(kafka.clock.monotonic_ms() - began_ms)
+    assert took_ms == [2_000, 2_000, 0, 0]
+    assert pending.result(60).offset == 1

@@ -93,6 +93,69 @@ def test_whoever_waits_may_be_cancelled(kafka: Kafka, prefix: str, wheel: str) -
     assert sorted(record.value or b"" for record in kafka.read([wheel], 2)) == [b"v", b"w"]
 
 
+def test_a_fatal_error_is_told_to_all_who_wait_and_scheduling_goes_on(kafka: Kafka, prefix: str) -> None:
+    wheel = kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", max_message_bytes="1000")
+
+    async def steps(producer: AsyncScheduledProducer) -> None:
+        for _ in range(2):
+            sends = [producer.send("orders", bytes(2_000), delay="1h") for _ in range(20)]
+            async with asyncio.timeout(20):
+                told = await asyncio.gather(*sends, return_exceptions=True)
+            assert all(isinstance(one, KafkaException) for one in told)
+        assert (await producer.send("orders", "v", delay="1h")).offset == 0
+
+    run(kafka, prefix, steps, **{"enable.gapless.guarantee": True})
+    assert [record.value for record in kafka.read([wheel], 1)] == [b"v"]
+
+
+def test_the_event_loop_turns_while_the_clients_queue_is_full(kafka: Kafka, prefix: str, wheel: str) -> None:
+    async def steps(producer: AsyncScheduledProducer) -> None:
+        sends = asyncio.gather(*(producer.send("orders", "v", delay="1h") for _ in range(3)))
+        longest_s, loop = 0.0, asyncio.get_running_loop()
+        while not sends.done():
+            began_s = loop.time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, loop.time() - began_s)
+        assert len(sends.result()) == 3
+        assert longest_s < 0.5, "half the time for which the queue is full"
+
+    run(kafka, prefix, steps, **{"queue.buffering.max.messages": 1, "linger.ms": 1_000})
+
+
+def test_who_waits_for_room_may_give_up_and_nobody_waits_for_a_closed_producer() -> None:
+    async def application() -> None:
+        nobody = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}
+        producer = AsyncScheduledProducer(nobody)
+        async with producer:
+            first = asyncio.ensure_future(producer.send("orders", "v", delay="1h"))
+            await asyncio.sleep(0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await producer.send("orders", "w", delay="1h")
+            waiting = asyncio.ensure_future(producer.send("orders", "x", delay="1h"))
+            assert await producer.close(0.2) == 1
+        with pytest.raises(KafkaException, match="closed before Kafka has answered"):
+            await first
+        for late in (waiting, producer.send("orders", "y", delay="1h")):
+            with pytest.raises(RuntimeError, match="is closed"):
+                await late
+
+    asyncio.run(application())
+
+
+def test_a_callback_of_the_users_that_raises_ends_nothing(kafka: Kafka, prefix: str, wheel: str) -> None:
+    def fail(_statistics: str) -> None:
+        raise RuntimeError("no")
+
+    async def steps(producer: AsyncScheduledProducer) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(20):
+                await producer.send("orders", "v", delay="1h")
+
+    run(kafka, prefix, steps, **{"statistics.interval.ms": 20, "stats_cb": fail})
+
+
 def test_it_is_a_context_manager(kafka: Kafka) -> None:
     async def application() -> None:
         producer = AsyncScheduledProducer({"bootstrap.servers": kafka.bootstrap_servers})

@@ -45,6 +45,8 @@ class World:
     def __init__(self, seed: int, *, orderly: bool) -> None:
         self.chance = random.Random(seed)
         self.orderly = orderly
+        self.is_gapless = seed % 2 == 1
+        """What is refused costs the producer of send-backs its life."""
         self.kafka = InMemoryKafka()
         self.kafka.create_topic(TOPIC, PARTITIONS)
         self.kafka.create_topic(RETRY)
@@ -86,6 +88,7 @@ class World:
             [TOPIC],
             orderly=self.orderly,
             max_reconsume_times=2 if self.orderly else None,
+            producer_config={"enable.gapless.guarantee": self.is_gapless},
             clients=ProcessClients(self.kafka, self.kafka.process("p")),
         )
 

@@ -103,6 +103,53 @@ def test_a_key_is_known_after_a_restart_and_to_other_replicas(bench: Bench) -> N
     assert bench.scheduled() == {b"a": 1, b"z": 1}
 
 
+def test_a_key_behind_another_replicas_open_transaction_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is every replica's, and nobody reads past a transaction that one of them has left open."""
+    other = bench.kafka.producer({"transactional.id": "t-other"})
+    other.init_transactions(1)
+
+    def begin(scheduler: TransactionalScheduler) -> Any:
+        other.begin_transaction()
+        other.produce(NAMES.idempotency, b"{}", partition=0)
+        other.flush(1)
+        return message("a")(scheduler)
+
+    first = Work([begin], Key("k", "b"))
+    bench.start().settle([first])
+    assert not first.done.result(0).is_replay
+    monkeypatch.setattr("connectors.dead_letters.cluster._SETTLED_WITHIN_S", 0.1)
+    monkeypatch.setattr("sidecar.front.key_ledger._MADE_WITHIN_S", 0.1)
+    too_early, again, third = work("a", key="k"), work("a", key="k"), bench.start("third")
+    third.settle([too_early])
+    with pytest.raises(NothingDoneError, match="stays open"):
+        too_early.done.result(0)
+    other.abort_transaction(1)
+    third.settle([again])
+    assert again.done.result(0) == (first.done.result(0).places, True)
+    assert bench.scheduled() == {b"a": 1}
+
+
+def test_a_key_that_comes_twice_at_once_is_carried_out_once(bench: Bench) -> None:
+    """Who sent the first has hung up before its answer, and repeats it."""
+    first, again, other = work("a", key="k"), work("a", key="k"), work("b", key="k", body="other")
+    bench.start().settle([first, again, work("c"), other])
+    assert again.done.result(0) == (first.done.result(0).places, True)
+    with pytest.raises(KeyReusedError):
+        other.done.result(0)
+    assert bench.scheduled() == {b"a": 1, b"c": 1}
+
+
+def test_a_key_that_comes_twice_at_once_waits_once_for_a_kafka_that_is_away(bench: Bench) -> None:
+    began_ms = bench.kafka.clock.monotonic_ms()
+    bench.kafka.make_unavailable(60_000)
+    works = [work("a", key="k") for _ in range(4)]
+    bench.start().settle(works)
+    assert all(isinstance(one.done.exception(0), NothingDoneError) for one in works)
+    assert bench.kafka.clock.monotonic_ms() - began_ms < 10_000
+
+
 def test_a_key_with_another_body_is_refused_and_does_nothing(bench: Bench) -> None:
     at_once = bench.start()
     at_once.settle([work("a", key="k")])

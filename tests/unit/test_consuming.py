@@ -1,10 +1,12 @@
 """The parts of `RetryingConsumer`: offsets, settings, listeners, messages."""
 
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from connectors import ConsumedMessage, ConsumeResult, MessageModel, RetryingConsumer
 from connectors.consuming.listener import Listener
@@ -12,7 +14,7 @@ from connectors.consuming.message import ConsumeContext, as_consumed
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
 from connectors.consuming.workers import Batch
-from connectors.testing import InMemoryKafka
+from connectors.testing import TIME_OUT, InMemoryKafka
 
 
 def consumer(**arguments: Any) -> RetryingConsumer:
@@ -33,6 +35,30 @@ def test_committable_is_the_lowest_offset_that_is_not_done() -> None:
     assert (queue.committable, queue.in_flight) == (7, 2)
     queue.done([7])
     assert (queue.committable, queue.in_flight) == (10, 0)
+
+
+def test_a_partition_is_read_on_while_its_records_are_small_enough_together() -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    kafka.create_topic("RETRY-g")
+    for number in range(20):
+        kafka.producer({}).produce("t", bytes(90), b"0123456789", headers=[("n", b"%d" % number)])
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    one._settings = replace(one._settings, max_in_flight_bytes=500)
+    is_down, seen = True, list[int]()
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.offset)
+        return ConsumeResult.RECONSUME_LATER if is_down else ConsumeResult.CONSUME_SUCCESS
+
+    while sum(one.poll(1) for _ in range(4)):  # there is no send-back topic: what fails stays in flight
+        continue
+    assert set(seen) == set(range(5))
+    is_down = False
+    while kafka.committed("g").get(("t", 0), (0, None))[0] < 20:
+        one.poll(1)
+    one.close()
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -65,6 +91,55 @@ def test_an_offset_behind_is_noticed() -> None:
     assert not queue.is_behind(0)
     queue.read(5)
     assert [queue.is_behind(offset) for offset in (4, 5, 6)] == [True, True, False]
+
+
+def test_an_offset_that_kafka_refuses_among_others_is_committed_again(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t", 2)
+    for partition in (0, 1):
+        kafka.producer({}).produce("t", b"v", partition=partition)
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    while one.poll(1) or kafka.committed("g").keys() != {("t", 0), ("t", 1)}:
+        continue
+    loop: Any = one._by_hand
+    refused = SimpleNamespace(topic="t", partition=1, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    kafka.groups.group("g").offsets.clear()
+    loop._on_commit(None, [SimpleNamespace(topic="t", partition=0, error=None), refused])
+    one.poll()
+    assert kafka.committed("g") == {("t", 1): (1, None)}
+    assert "the offset of t-1 was not committed: " in caplog.text
+    one.close()
+
+
+# --- where a group begins ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["committed:before", "committed:after", "watermarks:before"])
+def test_kafka_is_asked_where_to_begin_until_it_answers(label: str, caplog: pytest.LogCaptureFixture) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    for _ in range(7):
+        kafka.faults.at(label, TIME_OUT)
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "latest"}, ["t"], clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    kafka.producer({}).produce("t", b"before")
+    one.poll(1)
+    assert kafka.committed("g") == {("t", 0): (1, None)}
+    assert caplog.text.count("Kafka does not tell where to begin") == 7
+    one.close()
+
+
+def test_a_consumer_that_is_to_stop_does_not_wait_to_be_told_where_to_begin() -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "latest"}, ["t"], clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    kafka.faults.policy = lambda label, _process: TIME_OUT if label == "committed:before" else None
+    one.stop()
+    one.poll(1)
+    one.close()
+    assert kafka.committed("g") == {}
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

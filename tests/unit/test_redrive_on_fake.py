@@ -19,7 +19,8 @@ from connectors.dead_letters import (
     NotAnsweredError,
     Redriven,
 )
-from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
+from connectors.dead_letters.cluster import Cluster
+from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, ManualClock, SimulatedCrash
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -67,7 +68,8 @@ class Bench:
 
     def __init__(self, partitions: int = 2, seed: int = 0) -> None:
         self.chance = random.Random(seed)
-        self.kafka = InMemoryKafka()
+        self.clock = ManualClock()
+        self.kafka = InMemoryKafka(self.clock)
         self.kafka.create_topic("DLQ-billing", partitions)
         self.kafka.create_topic("orders", 3)
 
@@ -351,3 +353,18 @@ def test_what_was_noted_behind_an_open_transaction_is_waited_for(monkeypatch: py
     other.abort_transaction(1)
     assert letters.redrive("b").moved.total() == 0
     assert kafka.log("orders", 0).end == 4  # and a marker
+
+
+def test_a_scan_ends_when_kafka_goes_away_and_only_then() -> None:
+    bench = Bench(partitions=1)
+    bench.die(3)
+    cluster, clock = Cluster({"bootstrap.servers": "in-memory"}, bench.kafka), bench.clock
+    with cluster.scan(cluster.ends(["DLQ-billing"]), lambda: 1) as batches:
+        next(batches)
+        clock.advance(3_600_000)  # whoever looks at the letters takes his time
+        next(batches)
+        bench.kafka.make_unavailable(3_600_000)
+        began_ms = clock.monotonic_ms()
+        with pytest.raises(NotAnsweredError, match="nothing of DLQ-billing-0 has come for 30 s"):
+            next(batches)
+        assert clock.monotonic_ms() - began_ms == 30_000

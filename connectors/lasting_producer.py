@@ -1,0 +1,122 @@
+"""A Kafka producer that outlives its fatal errors.
+
+librdkafka's producer is of no more use once its sequence numbers no longer fit the broker's: ``poll`` or ``flush``
+raises the error, once, and ``produce`` refuses from then on (_FATAL). Here another producer takes its place. What the
+lost one had not sent is told as failed; what was on its way, as Kafka answers it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from connectors.clients import Clients
+from connectors.clock import Deadline
+from connectors.event_log import EventLog
+
+_log = EventLog(logging.getLogger(__name__))
+
+_TURN_S = 0.1
+"""confluent-kafka cuts a call that waits for longer than 200 ms into several, and loses a delivery report that comes in
+one behind the fatal error."""
+
+OnDelivery = Callable[[KafkaError | None, Message], object]
+
+
+class LastingProducer:
+    """What `confluent_kafka.Producer` does without transactions. Any thread may use it."""
+
+    def __init__(self, clients: Clients, config: Mapping[str, Any]) -> None:
+        self._clients = clients
+        self._config = dict(config)
+        self._client: Any = clients.producer(self._config)
+        self._lost: tuple[Any, ...] = ()
+        """Those that were replaced, until each of their records is answered."""
+        self._replacing = threading.Lock()
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        partition: int,
+        on_delivery: OnDelivery,
+        headers: Any,
+    ) -> None:
+        """Queue a record.
+
+        Raises:
+            BufferError: the queue is full.
+            KafkaException: the client refuses the record.
+        """
+        client = self._client
+        try:
+            client.produce(topic, value, key, partition, on_delivery, headers=headers)
+        except KafkaException as exception:
+            if not is_fatal(exception):
+                raise
+            self._replace(client)
+            self._client.produce(topic, value, key, partition, on_delivery, headers=headers)
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Tell of the answers that have come, or wait for some; how many there were. Negative: for ever."""
+        deadline = self._deadline(timeout_s)
+        while True:
+            told = sum([self._ask(lost, lambda client: client.poll(0)) for lost in self._lost])
+            told += self._ask(self._client, lambda client: client.poll(min(_TURN_S, deadline.left_s)))
+            self._forget_answered()
+            if told or deadline.left_s == 0:
+                return told
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for the answer to everything; how many are still out. Negative: for ever."""
+        deadline = self._deadline(timeout_s)
+        while True:
+            clients = (*self._lost, self._client)
+            still_out = sum(
+                [self._ask(each, lambda client: client.flush(min(_TURN_S, deadline.left_s))) for each in clients]
+            )
+            self._forget_answered()
+            if not still_out or deadline.left_s == 0:
+                return still_out
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return self._client.list_topics(topic, timeout=timeout)
+
+    def _deadline(self, timeout_s: float) -> Deadline:
+        return Deadline(self._clients.clock, timeout_s if timeout_s >= 0 else inf)
+
+    def _ask(self, client: Any, call: Callable[[Any], int]) -> int:
+        try:
+            return call(client)
+        except KafkaException as exception:
+            if not is_fatal(exception):
+                raise
+            _log.error(
+                "producer lost",
+                "a producer is of no more use: %s",
+                exception.args[0].str(),
+                operator_action="nothing, if seldom: another has taken its place; else check the brokers",
+            )
+            self._replace(client)
+            return call(client)  # the error is told once; what follows are the answers
+
+    def _replace(self, lost: Any) -> None:
+        with self._replacing:
+            if self._client is lost:  # and not another thread has been here
+                self._client = self._clients.producer(self._config)
+                self._lost = (*self._lost, lost)
+
+    def _forget_answered(self) -> None:
+        if self._lost:
+            with self._replacing:
+                self._lost = tuple(lost for lost in self._lost if len(lost))
+
+
+def is_fatal(exception: KafkaException) -> bool:
+    """Whether the client that raised it is of no more use."""
+    error = exception.args[0]
+    return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)
