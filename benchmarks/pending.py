@@ -17,6 +17,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from benchmarks.figures import Pair, Values
+from benchmarks.machine import unwritten_bytes
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Headers, Load
@@ -36,6 +37,9 @@ NEAREST_MS, SPREAD_MS = 3_600_000, 71 * 3_600_000
 SLOWEST_PER_SECOND = 10_000
 """Below this rate something is wrong."""
 
+WRITTEN_BYTES = 50_000_000
+"""So much is always on its way to the disk."""
+
 _MB = 1e6
 
 
@@ -54,6 +58,8 @@ def pending(cluster: Cluster, load: Load) -> Pair:
             values = {INTAKE: sidecar.intake_rate(sidecar.wait_until_assigned(), load.pending, timeout_s)}
             sidecar.wait_until_idle()
             values |= _at_rest(sidecar, load.pending)
+            # As after hours: a stop makes durable what the kernel has not, which right after so much is all of it.
+            sidecar.wait_until(lambda: -unwritten_bytes(), -WRITTEN_BYTES, "what the kernel has to write", timeout_s)
             values[STOP] = sidecar.stop()
             values[READY], values[DELIVERING] = _start(sidecar, canaries, timeout_s)
             sidecar.wait_until_idle()

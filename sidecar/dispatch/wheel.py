@@ -220,7 +220,7 @@ class WheelPartition:
         plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
         last_from, last_plan = self._plans.since[-1]
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
-        reach_ms = min(last_plan.max_delay_ms, last_plan.roll_window_ms - last_plan.precision_ms - 1)
+        rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
         try:
             for message in messages:
                 offset: int = message.offset()  # type: ignore[assignment]
@@ -230,9 +230,16 @@ class WheelPartition:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                     timestamp_ms = message.timestamp()[1]
                     if offset >= plain_from and not cancels:
-                        found = plain(headers, offset, timestamp_ms + reach_ms)
-                        if found is not None:  # what `_schedule` does with one that neither rolls nor has rolled
+                        found = plain(headers, offset, timestamp_ms + last_plan.max_delay_ms)
+                        if found is not None:
                             topic, delivered, uniq_key, due_ms = found
+                            if due_ms - timestamp_ms >= rolls_from_ms:
+                                del delivered[-2:]
+                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset
+                                self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
+                                self.position = offset + 1
+                                continue
+                            # What that does with one that neither rolls nor has rolled.
                             record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
                             if offset >= replay_until and due_ms <= now_ms:
                                 self._arriving.append(record)

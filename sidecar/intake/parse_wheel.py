@@ -84,7 +84,7 @@ class WheelParser:
         self._parser = parser
         self._topics = parser.known_topics
         self._id_format = f"{topic}-{partition}-%d".encode()  # no topic has a % in its name
-        self._proof_key = hashlib.blake2b(proof_key).digest()
+        self._keyed = hashlib.blake2b(key=hashlib.blake2b(proof_key).digest(), digest_size=8)
         self._levels: dict[str, DelayLevels] = {}
 
     def plain(self, headers: Headers, offset: int, latest_ms: int) -> Plain | None:
@@ -214,8 +214,9 @@ class WheelParser:
         return times, origin
 
     def _proof(self, uniq_key: bytes, origin_offset: int, roll_times: int) -> bytes:
-        told = b"%d %d " % (origin_offset, roll_times) + uniq_key
-        return hashlib.blake2b(told, key=self._proof_key, digest_size=8).hexdigest().encode()
+        keyed = self._keyed.copy()
+        keyed.update(b"%d %d " % (origin_offset, roll_times) + uniq_key)
+        return keyed.hexdigest().encode()
 
 
 def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:
