@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,13 @@ class Daemon:
         with DataDir(settings.data_dir):
             history = History(self._metrics, SystemClock())  # not the loop's clock, which counts its own steps
             observer = Observer(self._health, history, lambda: admin_client(settings))
-            with WebServer(lambda: self._make_app(history), listener), front, observer, self._tracing():
+            with (
+                WebServer(lambda: self._make_app(history), listener) as server,
+                front,
+                closing(server),  # the two end together
+                observer,
+                self._tracing(),
+            ):
                 log.info(
                     "starting",
                     version=installed_version(),

@@ -52,7 +52,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from sidecar.tracing import DeliverySpans
 
-IDLE_WAIT_MS = 500
+IDLE_WAIT_MS = 200
 """The longest wait for a record: how soon a stop is noticed, and what an idle sidecar costs."""
 
 NEVER_MS = -1
