@@ -58,6 +58,9 @@ BODY_WITHIN_S = 10.0
 DONE_WITHIN_S = 90.0
 """A request that takes longer is given up, its connection closed: nobody may keep a place for ever."""
 
+WRONG_TOKEN_AFTER_S = 0.5
+"""A wrong token is told late: who tries many, or asks again at once, takes less of the processors."""
+
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _JSON = "application/json"
 _STREAM = "/api/v1/events"
@@ -73,6 +76,7 @@ class Limits(NamedTuple):
     streams_max: int = STREAMS_MAX
     body_within_s: float = BODY_WITHIN_S
     done_within_s: float = DONE_WITHIN_S
+    wrong_token_after_s: float = WRONG_TOKEN_AFTER_S
 
 
 class Guard:
@@ -108,6 +112,8 @@ class Guard:
         except ProblemError as problem:
             if answer.has_begun:
                 raise
+            if problem.kind is Kind.UNAUTHORISED:
+                await asyncio.sleep(self._limits.wrong_token_after_s)
             await problem.response()(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
