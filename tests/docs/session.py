@@ -243,8 +243,12 @@ class Session:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether that and nothing else is printed; an ellipsis stands for anything, alone on its line for any lines."""
-    return re.fullmatch(_pattern(expected), printed.strip(), re.DOTALL) is not None
+    """Whether that and nothing else is printed; an ellipsis stands for anything, alone on its line for any lines.
+
+    Colours count for nothing: Maven ends in one whatever it prints to.
+    """
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    return re.fullmatch(_pattern(expected), plain.strip(), re.DOTALL) is not None
 
 
 def contains(expected: str, printed: str) -> bool:
