@@ -8,7 +8,7 @@ A cancel decides itself where it finds its message at once. Otherwise the copy o
 end of a transaction that its message is in, or the end of the log up to which such a copy may come.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
@@ -51,7 +51,7 @@ class Decisions:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def fitting(self, cancels: Sequence[Pending], in_hand: Sequence[tuple[bytes, str]], most: int) -> int:
+    def fitting(self, cancels: Sequence[Pending], in_hand: Mapping[bytes, Collection[str]], most: int) -> int:
         """How many of the cancels may be applied, in order, so that no more than ``most`` are ahead for what they name.
 
         Args:
@@ -70,7 +70,7 @@ class Decisions:
         self,
         cancels: Sequence[Pending],
         hits: Mapping[int, int],
-        in_hand: Sequence[tuple[bytes, str]],
+        in_hand: Mapping[bytes, Collection[str]],
         position: int,
         now_ms: int,
         *,
@@ -80,7 +80,7 @@ class Decisions:
 
         Args:
             hits: by the offsets of those that have taken something out, the lowest offset of what.
-            in_hand: id and topic of the messages in the transaction in hand, which they could not take out.
+            in_hand: the messages in the transaction in hand, which they could not take out: by id, their topics.
             position: the next offset to be read.
             is_behind: whether something waits that holds back the committed offset.
         """
@@ -198,17 +198,12 @@ class Decisions:
                 self._hits_ahead[pending.offset] = found[pending.offset]
 
 
-def _naming(cancels: Sequence[Pending], messages: Sequence[tuple[bytes, str]]) -> frozenset[int]:
-    """The offsets of those cancels that name one of these messages (id, topic)."""
-    wanted = {pending.uniq_key for pending in cancels}
-    topics: dict[bytes, set[str]] = {}
-    for uniq_key, topic in messages:
-        if uniq_key in wanted:
-            topics.setdefault(uniq_key, set()).add(topic)
+def _naming(cancels: Sequence[Pending], messages: Mapping[bytes, Collection[str]]) -> frozenset[int]:
+    """The offsets of those cancels that name one of these messages."""
     return frozenset(
         pending.offset
         for pending in cancels
-        if any(speaks_of(pending.request, topic) for topic in topics.get(pending.uniq_key, ()))
+        if any(speaks_of(pending.request, topic) for topic in messages.get(pending.uniq_key, ()))
     )
 
 

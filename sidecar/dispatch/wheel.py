@@ -15,7 +15,7 @@ stored records that were due by its arrival, whose offsets are all lower; after 
 the watermark never passes a stored record below the committed offset, and no record above that is sent.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,6 +176,8 @@ class WheelPartition:
         self._is_waiting_for_late = False
         """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
         self._taken: list[Outgoing] = []
+        self._in_hand: dict[bytes, set[str]] | None = None
+        """Made when the first cancel asks."""
         self._taken_watermark = self._watermark
         self._taken_position = self.position
         self._taken_lowest_needed = self._committed_lowest_needed = progress.lowest_needed
@@ -422,7 +424,7 @@ class WheelPartition:
 
     def _take_in_cancels(self, cancels: list[Pending], now_ms: int) -> bool:
         """Apply the cancels, up to the first that finds too many waiting for the transaction in hand; whether all."""
-        count = self._decisions.fitting(cancels, list(self._messages_in_hand()), HITS_AHEAD_MAX)
+        count = self._decisions.fitting(cancels, self._messages_in_hand(), HITS_AHEAD_MAX)
         if count:
             self._apply_cancels(cancels[:count], now_ms)
         if count < len(cancels):
@@ -461,15 +463,25 @@ class WheelPartition:
             raise
         # 4. Outcomes.
         self._decisions.applied(
-            cancels, hits, list(self._messages_in_hand()), self.position, now_ms, is_behind=bool(self._late)
+            cancels, hits, self._messages_in_hand(), self.position, now_ms, is_behind=bool(self._late)
         )
 
-    def _messages_in_hand(self) -> Iterator[tuple[bytes, str]]:
-        """Id and topic of what is in the transaction in hand, copies left out: those are known to be on their way."""
-        for record in self._taken:
-            topic = record[0]
-            if topic != self.topic and not isinstance(topic, Rejection):
-                yield next((value for name, value in record[4] if name == _UNIQ_KEY and value), b""), topic
+    def _messages_in_hand(self) -> Mapping[bytes, set[str]]:
+        """By id, the topics of what is in the transaction in hand.
+
+        Copies are left out: those are known to be on their way.
+        """
+        if self._in_hand is None:
+            self._in_hand = {}
+            for record in self._taken:
+                topic = record[0]
+                if topic != self.topic and not isinstance(topic, Rejection):
+                    uniq_key = next((value for name, value in record[4] if name == _UNIQ_KEY and value), b"")
+                    self._in_hand.setdefault(uniq_key, set()).add(topic)
+        return self._in_hand
+
+    def _hold(self, taken: list[Outgoing]) -> None:
+        self._taken, self._in_hand = taken, None
 
     def _take_out(self, cancels: list[Pending], hits: dict[int, int], matches: Callable[[Outgoing], bool]) -> None:
         # 1. What waits for the next transaction, then what is loaded: both are in memory.
@@ -598,7 +610,7 @@ class WheelPartition:
         for record in records:
             if record[0] == self.topic:
                 self._note_copy(record, self._cancels.rolled)
-        self._taken = records
+        self._hold(records)
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
         self._taken_lowest_needed = self._lowest_needed(self._taken_watermark, self._taken_position)
@@ -645,7 +657,7 @@ class WheelPartition:
         self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
         self._committed_marks = self._taken_marks
         self._store.advance(self._watermark[0])
-        self._taken = []
+        self._hold([])
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         self._tell_outcomes(self._decisions.confirm(self._committed, self._now_ms), self._committed)
         self._is_checkpointed = False
@@ -664,7 +676,7 @@ class WheelPartition:
         for record in self._taken:
             if record[0] == self.topic:
                 self._note_copy(record, lambda uniq_key: waiting.extend(self._cancels.taken_back(uniq_key)))
-        self._taken = []
+        self._hold([])
         if waiting:
             self._apply_cancels(sorted(waiting, key=lambda pending: pending.offset), self._watermark[0])
             # What that brings may have been decided on before: it holds the committed offset where it is.
@@ -726,7 +738,8 @@ class WheelPartition:
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
         if now_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
-            self._oldest_pending = self._find_oldest_pending()
+            # Never back: a retention has taken what was told as not needed, and after a start a slot holds it again.
+            self._oldest_pending = max(self._oldest_pending, self._find_oldest_pending())
             self._view.look(now_ms)
         if now_ms - self._checkpointed_ms >= CHECKPOINT_EVERY_MS and not self._is_checkpointed:
             self._checkpointed_ms = now_ms
@@ -774,7 +787,8 @@ class WheelPartition:
 
     def _find_oldest_pending(self) -> int:
         # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
-        found = self._store.oldest(max(self._watermark[0], 0 if self._ready.waiting else self._ready.loaded_until_ms))
+        done_ms = self._watermark[0]
+        found = self._store.oldest(done_ms, done_ms if self._ready.waiting else self._ready.loaded_until_ms)
         if found is None:
             return self._committed
         (payload,) = self._store.read(np.array(found[:1]), np.array(found[1:], np.int32))

@@ -5,18 +5,57 @@ is a binary search a block; a block in which it may stand is read, which happens
 
     10 million records: 40 MB, 153 blocks, 0.3 ms a lookup instead of 600
 
-The index is made from the log, block by block: at an opening by the pass that verifies it, later by `warm`. It is never
-written to disk.
+The blocks that were read last are kept, for the next cancels: the end of the log, which has no index yet, and where
+others have hit. The index is made from the log, block by block: at an opening by the pass that verifies it, later by
+`warm`. It is never written to disk.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import numpy as np
 
-from sidecar.store.layout import Int64Array, RecordArray
-from sidecar.store.timer_log import Block, TimerLog
+from sidecar.store.layout import TIMER_LOG_RECORD, Int64Array, RecordArray
+from sidecar.store.timer_log import CHUNK_RECORDS, Block, TimerLog
+
+BLOCKS_KEPT = 4
+"""4 MB each."""
+_FEW = 8
 
 Fingerprints = np.ndarray[tuple[int], np.dtype[np.uint32]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+class KeptBlock:
+    """A block's records, as far as the log had them when it was last asked for."""
+
+    def __init__(self, block: Block) -> None:
+        self.first = block.first
+        self._records: RecordArray = np.empty(CHUNK_RECORDS, TIMER_LOG_RECORD)
+        self._id_hashes: Int64Array = np.empty(CHUNK_RECORDS, np.int64)
+        self._count = 0
+
+    def extend(self, timer_log: TimerLog, block: Block) -> None:
+        """Read what has come since. Raises CorruptRecord, OSError."""
+        begin, end = self._count, block.last - block.first
+        if begin < end:
+            self._records[begin:end] = timer_log.read_block(block._replace(first=block.first + begin))
+            self._id_hashes[begin:end] = self._records["reserved"][begin:end]
+            self._count = end
+
+    @property
+    def records(self) -> RecordArray:
+        return self._records[: self._count]
+
+    def with_ids(self, wanted: Int64Array) -> RecordArray:
+        """Those that have one of these hashes."""
+        id_hashes = self._id_hashes[: self._count]
+        if len(wanted) > _FEW:
+            return self.records[np.isin(id_hashes, wanted)]
+        mine: Mask = np.zeros(self._count, np.bool_)
+        for id_hash in wanted.tolist():
+            mine |= id_hashes == id_hash
+        return self.records[mine]
 
 
 class IdIndex:
@@ -26,6 +65,8 @@ class IdIndex:
         self._timer_log = timer_log
         self._blocks: dict[int, Fingerprints] = {}
         self._warm_from: int | None = None
+        self._kept: OrderedDict[int, KeptBlock] = OrderedDict()
+        """By position, the last one asked for last."""
 
     def find(self, id_hashes: Int64Array, start: int) -> Iterator[RecordArray]:
         """The records from position `start` on that have one of these hashes. Raises CorruptRecord, OSError."""
@@ -35,12 +76,12 @@ class IdIndex:
             known = self._blocks.get(block.position)
             if known is not None and not _any_in(fingerprints, known):
                 continue
-            records = self._timer_log.read_block(block)
+            kept = self._read(block)
             if known is None:
-                self.add(block, records)
-            mine = np.isin(records["reserved"], wanted)
-            if mine.any():
-                yield records[mine]
+                self.add(block, kept.records)
+            found = kept.with_ids(wanted)
+            if len(found):
+                yield found
 
     def warm(self) -> None:
         """Index one more block, the oldest first, where there is one. Raises CorruptRecord, OSError."""
@@ -64,6 +105,16 @@ class IdIndex:
         kept_from = self._timer_log.end_position if oldest is None else oldest.position
         for gone in [position for position in self._blocks if position < kept_from]:
             del self._blocks[gone]
+
+    def _read(self, block: Block) -> KeptBlock:
+        kept = self._kept.pop(block.position, None)
+        if kept is None or kept.first != block.first:
+            kept = KeptBlock(block)
+        kept.extend(self._timer_log, block)
+        self._kept[block.position] = kept
+        if len(self._kept) > BLOCKS_KEPT:
+            self._kept.popitem(last=False)
+        return kept
 
 
 def _fingerprints(id_hashes: Int64Array) -> Fingerprints:

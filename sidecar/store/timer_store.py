@@ -334,21 +334,34 @@ class TimerStore:
         """Pending records per stretch of time, by slots; shape (buckets,)."""
         return self._wheel.counts(from_ms, to_ms, bucket_ms)
 
-    def oldest(self, from_ms: int) -> tuple[int, int] | None:
-        """Payload position and size of the first record that the slots from ``from_ms`` on need; None: none.
+    def oldest(self, from_ms: int, pending_from_ms: int) -> tuple[int, int] | None:
+        """Payload position and size of the first record that is pending; None: none.
 
-        Looks at the whole wheel, some 10 ms; from then on checkpoints count what lies before as not needed.
+        Looks at the whole wheel, some 10 ms, or twice.
+
+        Args:
+            from_ms: from then on checkpoints count as not needed what lies before the slots from there.
+            pending_from_ms: not before that; what is pending lies in the slots from there on.
         """
-        lowest = self._wheel.lowest_position(max(0, from_ms))
+        first = self._first(from_ms)
         self._needed_next_from = self._timer_log.end_position
-        if lowest is None:
+        if first is None:
             self._needed_next = Positions(self._timer_log.end_position, self._payload_log.end_position)
+            return None
+        self._needed_next = first[0]
+        if pending_from_ms > from_ms:
+            first = self._first(pending_from_ms)
+        return None if first is None else (first[0].payload_log, first[1])
+
+    def _first(self, from_ms: int) -> tuple[Positions, int] | None:
+        """Where the first record of the slots from ``from_ms`` on stands in either log, and its payload's size."""
+        lowest = self._wheel.lowest_position(max(0, from_ms))
+        if lowest is None:
             return None
         position = max(lowest, self._timer_log.start_position)
         with self._distrusting():
             record = self._timer_log.read(position)
-        self._needed_next = Positions(position, int(record["offset_py"][0]))
-        return int(record["offset_py"][0]), int(record["size_py"][0])
+        return Positions(position, int(record["offset_py"][0])), int(record["size_py"][0])
 
     @property
     def disk_bytes(self) -> int:

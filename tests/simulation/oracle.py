@@ -101,6 +101,8 @@ class Judge:
         """All that was ever in a log."""
         self._ends: Counter[Place] = Counter()
         self._committed: dict[int, list[Commit]] = defaultdict(list)
+        self._lowest: dict[int, int] = defaultdict(int)
+        """L by partition, as last seen."""
         self._highest_ms = 0
         self._turns: list[int] = []
         """The highest time that the clock has shown, after each turn."""
@@ -122,6 +124,12 @@ class Judge:
                     self._take(place, log)
         for place, (offset, _) in kafka.committed(GROUP).items():
             if place[0] == WHEEL:
+                lowest = self.lowest_needed(place[1]) or 0
+                expect(
+                    lowest >= self._lowest[place[1]],
+                    f"L of {place} goes back from {self._lowest[place[1]]} to {lowest}",
+                )
+                self._lowest[place[1]] = lowest
                 seen = self._committed[place[1]]
                 if not seen or offset > seen[-1].offset:
                     ends = {at: end for at, end in self._ends.items() if at[0] != WHEEL}

@@ -1,5 +1,7 @@
 """One sidecar through all its lives: killed, stopped, suspended, without power, and always started again."""
 
+import errno
+import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from sidecar.health import Health
 from sidecar.loop import Loop
 from sidecar.pending import PendingAnswer, PendingQuery
 from tests.simulation.disk import Disk, Mount
+from tests.simulation.ledger import Violation
 from tests.simulation.oracle import METRICS
 from tests.simulation.test_loop_on_fake import LateCaller, make_clients
 
@@ -103,6 +106,9 @@ class Replica:
         self._world.at_work = self
         try:
             self.loop.turn()
+            reasons = [reason for reason in self._health.failing.values() if os.strerror(errno.ENOSPC) not in reason]
+            if reasons and not self._world.may_fail:
+                raise Violation(f"{self.name} closes a partition though nothing is wrong: {reasons}")
         except SimulatedCrash as crash:
             self._world.tell(f"{self.name}: dies: {crash}")
             self.begin()

@@ -34,6 +34,7 @@ SEEDS = 300
 RARE = {
     "tombstones_are_not_kept": 140,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 870,
+    "a_checkpoint_lets_go_of_slots_that_are_on_the_wheel": 110,
     "an_old_disk_is_trusted": 220,
     "the_timer_log_is_not_checked": 1_060,
 }
@@ -224,6 +225,15 @@ def a_checkpoint_runs_ahead_of_the_commit(patch: Patch) -> None:
     patch.setattr(opening, "judge", trusting)
 
 
+def a_checkpoint_lets_go_of_slots_that_are_on_the_wheel(patch: Patch) -> None:
+    oldest = TimerStore.oldest
+    patch.setattr(
+        TimerStore,
+        "oldest",
+        lambda self, from_ms, pending_from_ms: oldest(self, max(from_ms, pending_from_ms), pending_from_ms),
+    )
+
+
 def an_old_disk_is_trusted(patch: Patch) -> None:
     def trusting(checkpoint: Any, owner: Owner, boot_id: str, committed: int, _lowest: int) -> Case:
         return judge(checkpoint, owner, boot_id, committed, 0)
@@ -297,6 +307,7 @@ MUTATIONS: Sequence[Mutation] = (
     anybody_may_write_roll_copies,
     a_checkpoint_names_the_files_of_now_and_the_offset_of_then,
     a_checkpoint_runs_ahead_of_the_commit,
+    a_checkpoint_lets_go_of_slots_that_are_on_the_wheel,
     an_old_disk_is_trusted,
     a_wheel_is_taken_for_whole_unseen,
     the_timer_log_is_not_checked,

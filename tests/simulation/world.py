@@ -82,6 +82,11 @@ class World:
         return self.mode == CALM
 
     @property
+    def may_fail(self) -> bool:
+        """Whether a disk or Kafka may refuse something without a crash, but for a disk that is full."""
+        return self.mode not in (CALM, CRASHES)
+
+    @property
     def is_healthy(self) -> bool:
         """Whether nothing delays anything but a full disk."""
         return self.mode in (CALM, FULL)

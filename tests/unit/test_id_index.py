@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.store.files import RealFileSystem
-from sidecar.store.id_index import IdIndex
+from sidecar.store.id_index import BLOCKS_KEPT, IdIndex
 from sidecar.store.layout import Int64Array, RecordArray, new_records
 from sidecar.store.timer_log import Block, TimerLog
 
@@ -25,10 +25,13 @@ class ReadingLog(TimerLog):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, SEGMENT_BYTES, RealFileSystem())
         self.read: list[int] = []
+        self.records_read = 0
 
     def read_block(self, block: Block) -> RecordArray:
+        records = super().read_block(block)
         self.read.append(block.position)
-        return super().read_block(block)
+        self.records_read += len(records)
+        return records
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +99,12 @@ def test_once_indexed_only_blocks_that_may_hold_it_are_read(tmp_path: Path) -> N
     ]
     log.read.clear()
     assert found(index, [(30 << 32) + 1], 0) == []
-    assert len(log.read) == 2
+    assert log.read == [], "they are kept"
+    for other in range(BLOCKS_KEPT):
+        assert found(index, [(other * BLOCK_RECORDS) << 32], 0) == [(other * BLOCK_RECORDS) << 32]
+    log.read.clear()
+    assert found(index, [30 << 32], 0) == [30 << 32]
+    assert len(log.read) == 1, "not for ever"
 
 
 def test_what_a_find_has_read_it_need_not_read_again(tmp_path: Path) -> None:
@@ -107,7 +115,11 @@ def test_what_a_find_has_read_it_need_not_read_again(tmp_path: Path) -> None:
     assert len(log.read) == len(list(log.blocks(0)))
     log.read.clear()
     assert found(index, [77 << 32], 0) == []
-    assert len(log.read) == 1
+    assert log.read == []
+    log.append(records_with([77 << 32]))
+    log.records_read = 0
+    assert found(index, [77 << 32], 0) == [77 << 32]
+    assert log.records_read == 1
 
 
 def test_what_is_deleted_while_it_looks_is_passed_over(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def look_for_the_oldest(self) -> None:
-        found = self.store.oldest(self.now_ms)
+        found = self.store.oldest(self.now_ms, self.now_ms)
         assert (found is None) == (not self.pending)
         if found is not None:
             (payload,) = self.store.read(np.array(found[:1]), np.array(found[1:], np.int32))
@@ -301,7 +301,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     marks = store.marks()
     # The cancel is not committed yet when the oldest is looked for and a checkpoint of before is written.
     store.delete(old)
-    assert store.oldest(0) is not None
+    assert store.oldest(0, 0) is not None
     store.checkpoint(38, marks, {})
     store.close(None, {})
     found = opened(tmp_path)
@@ -309,7 +309,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     assert found.store.query(0, 6_000, 10)[0] == 8
     # Committed, it holds the log back no longer.
     found.store.delete(found.store.find(hash_ids([b"id%d" % n for n in range(8)]), 0))
-    found.store.oldest(0)
+    found.store.oldest(0, 0)
     before = found.store.disk_bytes
     found.store.checkpoint(46, found.store.marks(), {})
     assert found.store.disk_bytes < before
@@ -342,7 +342,7 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
         # Everything early is sent and its segments are deleted, and new messages come.
         store.load(5_000)
         store.advance(15_000)
-        store.oldest(15_000)
+        store.oldest(15_000, 15_000)
         put(store, [Message(18_000, b"same", "orders", b"new")])
         store.checkpoint(80, store.marks(), {})
         _, first = answer_of(steps)
@@ -405,7 +405,7 @@ def test_a_put_beyond_the_quota_is_refused_before_anything_is_written(
     store.load(9_000)
     # All of it sent, there is room again.
     store.advance(10_000)
-    assert store.oldest(10_000) is None
+    assert store.oldest(10_000, 10_000) is None
     store.checkpoint(1, store.marks(), {})
     put(store, some(5, at_ms=12_000))
     store.close(None, {})
@@ -423,7 +423,7 @@ READERS = {
     "query by time": (lambda store: store.query(0, 2**62, 10), "timerlog"),
     "query by id": (lambda store: store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0])), "timerlog"),
     "query by topic": (lambda store: store.query(0, 2**62, 10, topic_hash=hash_topic("orders")), "timerlog"),
-    "oldest": (lambda store: store.oldest(0), "timerlog"),
+    "oldest": (lambda store: store.oldest(0, 0), "timerlog"),
     "read": (lambda store: store.read(np.array([0]), np.array([9], np.int32)), "payload"),
 }
 

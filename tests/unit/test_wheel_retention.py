@@ -102,3 +102,22 @@ def test_nothing_waits_for_a_copy_that_went_to_the_dead_letters(tmp_path: Path) 
     wheel.confirm()
     wheel.buried(records)
     assert lowest_needed(wheel, rolls_ms + LOOK_EVERY_MS) == 2
+
+
+def test_what_was_told_as_not_needed_is_never_needed_again(tmp_path: Path) -> None:
+    """After a start the slot of the watermark holds again what was sent of it."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 5_000), due(1, NOW_MS + BY_DAY_MS)], NOW_MS)
+    wheel.tick(NOW_MS)
+    sent(wheel, NOW_MS + 5_500)
+    now_ms = NOW_MS + 6_000 + LOOK_EVERY_MS
+    wheel.tick(now_ms)
+    _, progress = sent(wheel, now_ms)
+    assert msgspec.json.decode(progress[1])["l"] == 1
+    wheel.close()
+    again = opened(tmp_path, *progress, 2, now_ms=now_ms)
+    again.tick(now_ms)
+    again.offer([due(2, now_ms + 500, timestamp_ms=now_ms)], now_ms)
+    again.tick(now_ms + LOOK_EVERY_MS)
+    _, (_, metadata) = sent(again, now_ms)
+    assert msgspec.json.decode(metadata)["l"] == 1
