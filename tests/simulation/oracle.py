@@ -101,8 +101,8 @@ class Judge:
         """All that was ever in a log."""
         self._ends: Counter[Place] = Counter()
         self._committed: dict[int, list[Commit]] = defaultdict(list)
-        self._lowest: dict[int, int] = defaultdict(int)
-        """L by partition, as last seen."""
+        self._lowest: dict[int, tuple[str, int]] = defaultdict(lambda: ("", 0))
+        """By partition the metadata as last seen, and its L."""
         self._highest_ms = 0
         self._turns: list[int] = []
         """The highest time that the clock has shown, after each turn."""
@@ -122,14 +122,9 @@ class Judge:
                 place = topic, log.number
                 if log.end > self._ends[place]:
                     self._take(place, log)
-        for place, (offset, _) in kafka.committed(GROUP).items():
+        for place, (offset, metadata) in kafka.committed(GROUP).items():
             if place[0] == WHEEL:
-                lowest = self.lowest_needed(place[1]) or 0
-                expect(
-                    lowest >= self._lowest[place[1]],
-                    f"L of {place} goes back from {self._lowest[place[1]]} to {lowest}",
-                )
-                self._lowest[place[1]] = lowest
+                self._watch_lowest(place[1], metadata)
                 seen = self._committed[place[1]]
                 if not seen or offset > seen[-1].offset:
                     ends = {at: end for at, end in self._ends.items() if at[0] != WHEEL}
@@ -149,6 +144,13 @@ class Judge:
         """L, as committed."""
         found = self._world.kafka.committed(GROUP).get((WHEEL, partition))
         return int(msgspec.json.decode(found[1])["l"]) if found is not None and found[1] else None
+
+    def _watch_lowest(self, partition: int, metadata: str) -> None:
+        seen, before = self._lowest[partition]
+        if metadata and metadata != seen:
+            lowest = int(msgspec.json.decode(metadata)["l"])
+            expect(lowest >= before, f"L of {partition} goes back from {before} to {lowest}")
+            self._lowest[partition] = metadata, lowest
 
     def check_nothing_needed(self, partition: int) -> None:
         """That no rebuild needs what lies below the committed offset."""

@@ -22,7 +22,6 @@ import structlog
 
 from connectors.testing import InMemoryKafka, Kind, ManualClock
 from sidecar.dispatch.wheel import LOOK_EVERY_MS
-from sidecar.loop import NOW_AND_THEN_MS
 from sidecar.settings import Settings
 from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation
@@ -310,8 +309,8 @@ class World:
 
     def _rest(self) -> None:
         """Nothing is left to do: retention may take all that is committed."""
-        for _ in range(2 * LOOK_EVERY_MS // NOW_AND_THEN_MS):
-            self.clock.advance(NOW_AND_THEN_MS)
+        for _ in range(5):
+            self.clock.advance(LOOK_EVERY_MS // 2)
             for replica in self.replicas:
                 self._turn(replica)
         for partition in range(PARTITIONS):
