@@ -32,6 +32,9 @@ PROTECTED_OPTIONS = frozenset(
 
 Config = dict[str, Any]
 
+BY_KEY = -1
+"""The partition of a record whose key decides."""
+
 HEADER_ERRORS = (UnicodeDecodeError, SystemError)
 """What asking a message for its headers raises where a name is not UTF-8: confluent-kafka wraps the one in the other.
 

@@ -53,6 +53,11 @@ PASSING = frozenset(
 """Errors that a record has because of the state of a broker, of the client or of the transaction."""
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that tells it is of no more use; what says so once refuses with _FATAL afterwards."""
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
 def remedy(refusal: KafkaError, topic: str) -> str:
     """What an operator can do about a refusal."""
     if refusal.code() in TOO_LARGE:

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.event_log import EventLog
+from connectors.kafka_errors import is_fatal
 
 _log = EventLog(logging.getLogger(__name__))
 
@@ -56,7 +57,7 @@ class LastingProducer:
         try:
             client.produce(topic, value, key, partition, on_delivery, headers=headers)
         except KafkaException as exception:
-            if not is_fatal(exception):
+            if not is_fatal(exception.args[0]):
                 raise
             self._replace(client)
             self._client.produce(topic, value, key, partition, on_delivery, headers=headers)
@@ -93,7 +94,7 @@ class LastingProducer:
         try:
             return call(client)
         except KafkaException as exception:
-            if not is_fatal(exception):
+            if not is_fatal(exception.args[0]):
                 raise
             _log.error(
                 "producer lost",
@@ -114,9 +115,3 @@ class LastingProducer:
         if self._lost:
             with self._replacing:
                 self._lost = tuple(lost for lost in self._lost if len(lost))
-
-
-def is_fatal(exception: KafkaException) -> bool:
-    """Whether the client that raised it is of no more use."""
-    error = exception.args[0]
-    return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)

@@ -19,6 +19,7 @@ from connectors.client_options import SCHEDULING, check_protected, for_consumer,
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
 from connectors.contract import DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.kafka import BY_KEY
 from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan
 from connectors.receipt import Receipt
@@ -58,7 +59,6 @@ _REFUSED_BY_PARTITION = frozenset(
 )
 """A partition's own trouble, told before anything was appended: the record is certainly not there."""
 
-_BY_KEY = -1
 _REMEMBERED_MAX = 10_000
 _ROOM_WAIT_S = 0.1
 _SERVE_S = 0.05
@@ -201,7 +201,7 @@ class ScheduledProducer:
     ) -> Receipt:
         deadline = Deadline(self._clients.clock, timeout_s)
         is_free = key is None and not any(name == _REAL_QID for name, _ in written)
-        partition, refused = _BY_KEY, set[int]()
+        partition, refused = BY_KEY, set[int]()
         for attempt in range(1, SYNC_ATTEMPTS + 1):
             self._produce(schedule_topic, value, key, partition, written, pending, deadline.left_s)
             self.serve_until_answered(pending, deadline.left_s)
@@ -245,10 +245,10 @@ class ScheduledProducer:
         schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level, on_receipt)
         try:
             try:
-                self._producer.produce(schedule_topic, value, key, _BY_KEY, pending, headers=written)
+                self._producer.produce(schedule_topic, value, key, BY_KEY, pending, headers=written)
             except BufferError:
                 room_within_s = inf if wait_for_room else 0
-                self._produce(schedule_topic, value, key, _BY_KEY, written, pending, room_within_s)
+                self._produce(schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
         except KafkaException as exception:
             pending.end_span(exception.args[0])
             raise

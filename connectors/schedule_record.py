@@ -63,10 +63,15 @@ def when(deliver_at: datetime | None, delay: timedelta | str | None, delay_ms: i
     raise ScheduleError("give one of deliver_at, delay and level")
 
 
+def epoch_ms(time: datetime) -> int:
+    """Of a time with its zone; rounded up: never early."""
+    return -((_EPOCH - time) // _MS)
+
+
 def _at(deliver_at: datetime) -> When:
     if deliver_at.utcoffset() is None:
         raise ScheduleError(f"{deliver_at.isoformat()} has no time zone; add one, such as +00:00")
-    deliver_ms = -((_EPOCH - deliver_at) // _MS)  # rounded up: never early
+    deliver_ms = epoch_ms(deliver_at)
     return (_DELIVER_MS, b"%d" % deliver_ms), deliver_ms
 
 

@@ -347,6 +347,8 @@ class Loop:
             return
         for draft in drafts:
             draft.source.confirm()
+            if isinstance(draft.source, WheelPartition) and self._put.rejections:
+                draft.source.buried([record for record in draft.records if self._put.is_buried(draft.source, record)])
         self._committed.update(((place.topic, place.partition), place.offset) for place in self._in_hand_offsets)
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
@@ -401,16 +403,12 @@ class Loop:
             self._rejection_log.tell(rejections, drafts)
         if self._spans is not None:
             self._spans.delivered(drafts, rejections, now_ms, took_ms)
-        buried = {coordinates for coordinates, _ in rejections}
         for source, records in drafts:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
-            if buried:
-                lost = [record for record in records if (source.topic, source.partition, record[6]) in buried]
-                records = [record for record in records if (source.topic, source.partition, record[6]) not in buried]
-                if isinstance(source, WheelPartition):
-                    source.buried(lost)
+            if rejections:
+                records = [record for record in records if not self._put.is_buried(source, record)]
             sent = [record for record in records if record[0] != source.topic]
             metrics.rolls.inc(len(records) - len(sent))
             due = [record[5] for record in sent]

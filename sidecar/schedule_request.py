@@ -37,14 +37,17 @@ def _duration(value: object) -> object:
 
 
 def _time(value: object) -> object:
-    if value is None:
-        return None
+    return None if value is None else zoned_time(value, _TIME)
+
+
+def zoned_time(value: object, remedy: str) -> datetime:
+    """An ISO 8601 time that has its zone. Raises ValueError, with the remedy."""
     try:
         time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        raise ValueError(f"{value!r} is no time; {_TIME}") from None
+        raise ValueError(f"{value!r} is no time; {remedy}") from None
     if time.utcoffset() is None:
-        raise ValueError(f"{value!r} has no time zone; {_TIME}")
+        raise ValueError(f"{value!r} has no time zone; {remedy}")
     return time
 
 

@@ -271,13 +271,14 @@ class ConsumerLoop:
         any other   any other           where librdkafka says
         """
         begun_at: dict[Place, int] = {}
-        committed = self._answer(partial(_committed, consumer, partitions)) or ()
-        for partition, found in zip(partitions, committed, strict=False):
+        told = [one for one in partitions if self._begins_at_end or one.topic == self._settings.retry_topic]
+        committed = (self._answer(partial(_committed, consumer, told)) if told else None) or ()
+        for partition, found in zip(told, committed, strict=False):
             if found.offset >= 0 or found.error is not None:
                 continue
             if partition.topic == self._settings.retry_topic:
                 partition.offset = OFFSET_BEGINNING
-            elif self._begins_at_end:
+            else:
                 end = self._answer(partial(_end, consumer, partition))
                 if end is not None:
                     partition.offset = begun_at[partition.topic, partition.partition] = end

@@ -20,9 +20,8 @@ from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage, Headers
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
 from connectors.contract import Header
+from connectors.kafka import BY_KEY
 from connectors.lasting_producer import LastingProducer, OnDelivery
-
-_BY_KEY = -1
 
 _OF_A_BATCH = frozenset(
     {
@@ -135,7 +134,7 @@ class SendBack:
         topic = self._settings.names.send_back
         try:
             headers = send_back_headers(message, self._settings, level)
-            producer.produce(topic, message.value, message.key, _BY_KEY, on_delivery, headers)
+            producer.produce(topic, message.value, message.key, BY_KEY, on_delivery, headers)
         except BufferError:
             on_answer(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as exception:

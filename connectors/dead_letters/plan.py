@@ -23,9 +23,7 @@ from connectors.contract import (
     is_legal_topic_name,
 )
 from connectors.dead_letters.letter import Headers, Told, id_of, is_rejected
-
-BY_KEY = -1
-"""The partition of a record whose key decides."""
+from connectors.kafka import BY_KEY
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _REAL_QID = str(Header.REAL_QID)

@@ -42,6 +42,8 @@ class DequeuePut:
         self._letter_size: dict[Coordinates, Size] = {}
         self.rejections: list[tuple[Coordinates, Rejection]] = []
         """What the transaction in hand turned into dead letters."""
+        self._buried: set[Coordinates] = set()
+        """Their coordinates."""
 
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
@@ -58,6 +60,7 @@ class DequeuePut:
             TransactionAbortedError: the transaction is beyond use; abort it and take the records again.
         """
         self.rejections.clear()
+        self._buried.clear()
         partitions: dict[str | Rejection, int] = {}
         produce = publishing.produce
         refused = self._refused
@@ -78,6 +81,10 @@ class DequeuePut:
                     rejection = self._deliver(publishing, record)
                     if rejection is not None:
                         self._bury(publishing, source, record, rejection)
+
+    def is_buried(self, source: Source, record: Outgoing) -> bool:
+        """Whether the transaction in hand, or the one before it until the next, has made a dead letter of it."""
+        return (source.topic, source.partition, record[6]) in self._buried
 
     def committed(self) -> None:
         """The transaction in hand is final."""
@@ -128,6 +135,7 @@ class DequeuePut:
         """Send a record to the dead letters, as much of it as fits."""
         coordinates = source.topic, source.partition, record[6]
         self.rejections.append((coordinates, rejection))
+        self._buried.add(coordinates)
         for size in Size:
             if size < self._letter_size.get(coordinates, Size.WHOLE):
                 continue

@@ -239,27 +239,30 @@ class WheelPartition:
                                 del delivered[-2:]
                                 parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset
                                 self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
-                                self.position = offset + 1
-                                continue
-                            # What that does with one that neither rolls nor has rolled.
-                            record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
-                            if offset >= replay_until and due_ms <= now_ms:
-                                self._arriving.append(record)
-                            elif offset >= replay_until or (due_ms, offset) > watermark:
-                                self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+                            else:  # what that does with one that neither rolls nor has rolled
+                                key, value = message.key(), message.value()
+                                record = topic, BY_KEY, key, value, delivered, due_ms, offset, headers
+                                if offset >= replay_until and due_ms <= now_ms:
+                                    self._arriving.append(record)
+                                elif offset >= replay_until or (due_ms, offset) > watermark:
+                                    self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
                             self.position = offset + 1
                             continue
                     plan = last_plan if offset >= last_from else self._plans.of(offset)
                     request = parse(headers, offset, timestamp_ms, plan)
                 except HEADER_ERRORS:
                     headers, request = [], _UNREADABLE
+                # What is read again is applied by itself: only what follows it has to be remembered.
+                if cancels and not (
+                    isinstance(request, Cancel | Replace)
+                    and request.uniq_key not in brought
+                    and (cancels[-1].offset < replay_until) == (offset < replay_until)
+                ):
+                    are_all_in = self._take_in_cancels(cancels, now_ms)
+                    cancels, brought = [], set()
+                    if not are_all_in:
+                        break
                 if isinstance(request, Cancel | Replace):
-                    # What is read again is applied by itself: only what follows it has to be remembered.
-                    if cancels and (request.uniq_key in brought or cancels[-1].offset < replay_until <= offset):
-                        are_all_in = self._take_in_cancels(cancels, now_ms)
-                        cancels, brought = [], set()
-                        if not are_all_in:
-                            break
                     # Whether something holds back the committed offset, or will when these are applied.
                     is_behind = brought or self._late or self._arriving or isinstance(request, Replace)
                     ahead = self._decisions.ahead + len(cancels)
@@ -270,18 +273,12 @@ class WheelPartition:
                     cancels.append(Pending(offset, request, message.key(), message.value(), headers))
                     if isinstance(request, Replace):
                         brought.add(request.schedule.uniq_key)
-                else:
-                    if cancels:
-                        are_all_in = self._take_in_cancels(cancels, now_ms)
-                        cancels, brought = [], set()
-                        if not are_all_in:
-                            break
-                    if not isinstance(request, Rejection):
-                        self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
-                    elif offset >= self._replay_until:
-                        self._arriving.append(
-                            (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
-                        )
+                elif not isinstance(request, Rejection):
+                    self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
+                elif offset >= self._replay_until:
+                    self._arriving.append(
+                        (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
+                    )
                 self.position = offset + 1
             self._store_staged()
             if cancels:
@@ -535,9 +532,13 @@ class WheelPartition:
         return min(times, default=None)
 
     @property
+    def _at_hand(self) -> tuple[int, int]:
+        """Records with their payloads in memory, and their bytes, about."""
+        return self._ready.joined + self._late.count, self._ready.joined_bytes + self._late.size_bytes
+
+    @property
     def is_full(self) -> bool:
-        at_hand = self._ready.joined + self._late.count
-        size_bytes = self._ready.joined_bytes + self._late.size_bytes
+        at_hand, size_bytes = self._at_hand
         return (
             bool(self._blocked)
             or self._is_waiting_for_late
@@ -547,8 +548,7 @@ class WheelPartition:
 
     @property
     def has_room(self) -> bool:
-        at_hand = self._ready.joined + self._late.count
-        size_bytes = self._ready.joined_bytes + self._late.size_bytes
+        at_hand, size_bytes = self._at_hand
         return (
             not self._blocked
             and not self._is_waiting_for_late

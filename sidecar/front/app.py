@@ -20,7 +20,7 @@ from sidecar.switches import Switches
 from sidecar.version import installed_version
 from sidecar.web.app import make_app
 from sidecar.web.events import Events, events_router
-from sidecar.web.guard import PROBES, Guard, Limits
+from sidecar.web.guard import PROBES, STREAM, Guard, Limits
 from sidecar.web.live import Live, live_router
 from sidecar.web.page import page_router
 from sidecar.web.problems import PATH, Kind, ProblemError, add_problems, described
@@ -29,7 +29,7 @@ _OWN = (
     "/api/v1/status",
     "/api/v1/history",
     "/api/v1/wheel",
-    "/api/v1/events",
+    STREAM,
     "/api/v1/messages",
     "/api/v1/send-back",
     "/api/v1/dead-letters",

@@ -344,11 +344,13 @@ def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
     """Those that may share a transaction, and those whose key comes among them already."""
     names, firsts, repeats = set[str](), list[Work](), list[Work]()
     for work in works:
-        if work.key is not None and work.key.name in names:
+        if work.key is None:
+            firsts.append(work)
+        elif work.key.name in names:
             repeats.append(work)
         else:
+            names.add(work.key.name)
             firsts.append(work)
-            names |= {work.key.name} if work.key is not None else set()
     return firsts, repeats
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
@@ -199,7 +200,7 @@ class EnqueueGet:
             )
         if code in _RANGE_ERRORS and message.topic():
             self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
-        elif error.fatal() or code == KafkaError._FATAL or code in _LOST_ERRORS:
+        elif is_fatal(error) or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
         else:
             self._health.broker_is_silent(error.str())

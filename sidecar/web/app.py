@@ -5,7 +5,6 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -14,10 +13,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
+from connectors.schedule_record import epoch_ms
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.health import Health
 from sidecar.metrics import Metrics
 from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
+from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
 from sidecar.web.live import OneProcess, part_router
@@ -33,21 +34,12 @@ _TIME_MAX_MS = 10**15
 """Beyond any time that a message can wait for."""
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def _time_ms(value: object) -> object:
     """Epoch ms, or an ISO 8601 time with a zone in their place: the first ms that is not before it."""
     if not isinstance(value, str) or re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return value
     remedy = "write epoch ms, or an ISO 8601 time with its zone, such as 2030-01-31T09:00:00Z ('+' in a query is %2B)"
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"'{value}' is no time; {remedy}") from None
-    if time.utcoffset() is None:
-        raise ValueError(f"'{value}' has no time zone; {remedy}")
-    return -((_EPOCH - time) // timedelta(milliseconds=1))
+    return epoch_ms(zoned_time(value, remedy))
 
 
 TimeMs = Annotated[

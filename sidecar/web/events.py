@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from sidecar.web.guard import STREAM
 from sidecar.web.problems import Kind, ProblemError, described
 
 LISTENERS_MAX = 32
@@ -155,7 +156,7 @@ def events_router(events: Events) -> APIRouter:
     router = APIRouter()
 
     @router.get(
-        "/api/v1/events",
+        STREAM,
         summary="The status, once a second, as server-sent events",
         response_class=EventStream,
         responses=described(Kind.UNAVAILABLE),

@@ -31,6 +31,9 @@ from sidecar.web.problems import Kind, ProblemError
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 """Never need a token; kubelet and Prometheus ask under any name. They are told by their path alone."""
 
+STREAM = "/api/v1/events"
+"""Answered for ever: server-sent events."""
+
 BODIES = tuple(
     (method, re.compile(path))
     for method, path in (
@@ -63,7 +66,6 @@ WRONG_TOKEN_AFTER_S = 0.5
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _JSON = "application/json"
-_STREAM = "/api/v1/events"
 
 
 class Limits(NamedTuple):
@@ -76,7 +78,6 @@ class Limits(NamedTuple):
     streams_max: int = STREAMS_MAX
     body_within_s: float = BODY_WITHIN_S
     done_within_s: float = DONE_WITHIN_S
-    wrong_token_after_s: float = WRONG_TOKEN_AFTER_S
 
 
 class Guard:
@@ -100,7 +101,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send)
-        if scope["method"] == "HEAD" and scope["path"] != _STREAM:
+        if scope["method"] == "HEAD" and scope["path"] != STREAM:
             scope = {**scope, "method": "GET"}  # the server leaves the content out
         try:
             self._check(scope)
@@ -113,7 +114,7 @@ class Guard:
             if answer.has_begun:
                 raise
             if problem.kind is Kind.UNAUTHORISED:
-                await asyncio.sleep(self._limits.wrong_token_after_s)
+                await asyncio.sleep(WRONG_TOKEN_AFTER_S)
             await problem.response()(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:

@@ -60,14 +60,14 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._head, self._reading, self._rest, self._leaving = (_Debt(self.loop) for _ in range(4))
+        self._debts = tuple(_Debt(self.loop) for _ in range(4))
+        self._head, self._reading, self._rest, self._leaving = self._debts
         self._lingering_bytes = 0
 
     @property
     def owes_since_s(self) -> float | None:
         """Since when the client has kept us waiting; None: it does not."""
-        debts = self._head, self._reading, self._rest, self._leaving
-        return min((debt.since_s for debt in debts if debt.since_s is not None), default=None)
+        return min((debt.since_s for debt in self._debts if debt.since_s is not None), default=None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -80,7 +80,7 @@ class GuardedProtocol(H11Protocol):
             longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for debt in (self._head, self._reading, self._rest, self._leaving):
+        for debt in self._debts:
             debt.settle()
         super().connection_lost(exc)
 
