@@ -130,5 +130,6 @@ def transactional_config(
         **producer_config(bootstrap_servers, options, transactional_id, linger_ms=TRANSACTION_LINGER_MS),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
-        "message.timeout.ms": transaction_timeout_ms,
+        # Sooner than Kafka aborts the transaction, which tells no more which partition has not taken its records.
+        "message.timeout.ms": transaction_timeout_ms // 2,
     }

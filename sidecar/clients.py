@@ -1,18 +1,19 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartitionInfo
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.kafka import common_config, consumer_config, producer_config, transactional_config
 from sidecar.clock import Clock
+from sidecar.dispatch.outages import Replicas
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
@@ -41,6 +42,8 @@ class Clients:
     starts: StartFinder
     count_partitions: Callable[[str], int]
     create_topic: Callable[[str], int]
+    replicas: Callable[[str], Mapping[int, Replicas]]
+    """How each partition of a topic is; empty where there is no such topic."""
     count_group_topics: Callable[[], int]
     """How many retry and dead-letter topics there are."""
     identify: Callable[[str], tuple[str, str]]
@@ -88,16 +91,24 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
     )
     admin = admin_client(settings)
 
-    def count_partitions(topic: str) -> int:
+    def partitions(topic: str) -> list[TopicPartitionInfo]:
         # Describing a topic never makes a broker create it, as a producer's metadata request may. A consumer's would
         # not either, but it would wait behind that consumer's long poll.
         try:
             description = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
         except KafkaException as error:
             if error.args[0].code() in _NO_SUCH_TOPIC:
-                return 0
+                return []
             raise
-        return len(description.partitions)
+        return list(description.partitions)
+
+    def count_partitions(topic: str) -> int:
+        return len(partitions(topic))
+
+    def replicas(topic: str) -> dict[int, Replicas]:
+        return {
+            info.id: Replicas(info.leader is not None, len(info.isr), len(info.replicas)) for info in partitions(topic)
+        }
 
     def create_topic(topic: str) -> int:
         new = NewTopic(
@@ -134,6 +145,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         KafkaStartFinder(consumer, admin, clock),
         count_partitions,
         create_topic,
+        replicas,
         count_group_topics,
         identify,
     )
@@ -145,7 +157,8 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
     servers, options = settings.bootstrap_servers, settings.kafka
     if settings.guarantee == "at_least_once":
         config = producer_config(servers, options, f"{settings.group_id}-producer")
-        producer = _make(Producer, {**config, "on_delivery": on_delivery})
+        patience = {"message.timeout.ms": settings.transaction_timeout // 2}  # as within a transaction
+        producer = _make(Producer, {**config, **patience, "on_delivery": on_delivery})
         return AtLeastOnce(
             producer, lambda offsets: consumer.commit(offsets=offsets, asynchronous=False), failures, is_stopping
         )

@@ -91,6 +91,8 @@ class Health:
     """The share of that which is done, all partitions together."""
     troubled: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
+    destinations_away: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` of a destination -> why it takes nothing just now, while all others go on."""
     disk_full: frozenset[str] = frozenset()
     """Those of ``troubled`` and ``failing`` that lack nothing but disk."""
     broker_silent_since_ms: float | None = None
@@ -271,7 +273,7 @@ class Health:
             return Verdict(State.HELD, "; ".join(held), f"'timewheel switch {' '.join(flags)}' lets it go on")
         if behind_ms > BEHIND_AFTER_MS:
             return Verdict(State.BEHIND, f"behind by {_seconds(behind_ms)} because {self._cause()}", self._remedy())
-        words = "; ".join(f"{where}: {why}" for where, why in sorted(self.troubled.items()))
+        words = "; ".join(self.warnings())
         return Verdict(State.HEALTHY, words or ("what is due goes out on time" if self.places else _NOTHING_ASSIGNED))
 
     def _cause(self) -> str:
@@ -318,8 +320,11 @@ class Health:
 
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
-        return [f"{where}: {why}" for where, why in sorted(self.troubled.items())]
+        told = sorted(self.troubled.items()) + sorted(self.destinations_away.items())
+        return [f"{where}: {why}" for where, why in told[:_WARNINGS_MAX]]
 
+
+_WARNINGS_MAX = 20
 
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
 

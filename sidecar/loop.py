@@ -21,6 +21,7 @@ from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
+from sidecar.dispatch.outages import Outages, is_postponed
 from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
@@ -28,6 +29,7 @@ from sidecar.dispatch.wheel import WheelPartition, WheelSettings
 from sidecar.dispatch.wheel_figures import added
 from sidecar.garbage import collect_when_idle
 from sidecar.health import Health
+from sidecar.intake.copies import Copies
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.parse_send_back import SendBackParser
@@ -106,11 +108,13 @@ class Loop:
             clients.create_topic,
             clients.count_group_topics,
         )
+        self._outages = Outages(self._names, clock, clients.replicas, self._make_copies)
         dead_letter_topic = self._names.dead_letter(settings.group_id)
         self._topics = self._names.schedule_topics(settings.levels)
         onward = {
             self._names.wheel: [self._names.wheel],
             self._names.send_back: map(self._names.level, settings.levels),
+            **{self._names.level(level): [self._names.wheel] for level in settings.levels},
         }
         self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
         self._limit = settings.batch_records
@@ -216,6 +220,7 @@ class Loop:
         # 6. Whatever need not be part of a transaction.
         self._tick(now_ms)
         if self._is_now_and_then:
+            self._outages.look_again()
             self._rejection_log.tick()
             self._count_waiting()
         self._questions.answer()
@@ -240,6 +245,7 @@ class Loop:
             replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
+        self._health.destinations_away = self._outages.in_words if self._outages else {}
         self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
@@ -368,6 +374,7 @@ class Loop:
                 self._put.refuse(*records[0], _refused(refusal))
             self._limit = max(1, len(records) // 2)
         else:
+            self._outages.suspect(refusals)
             self._health.broker_is_silent(_in_words(error.error, refusals))
             log.warning(
                 "transaction aborted",
@@ -409,8 +416,11 @@ class Loop:
             queue = self._queue_of(source.topic)
             if rejections:
                 records = [record for record in records if not self._put.is_buried(source, record)]
-            sent = [record for record in records if record[0] != source.topic]
-            metrics.rolls.inc(len(records) - len(sent))
+            sent = [record for record in records if record[0] != self._names.wheel]
+            if len(sent) < len(records):
+                postponed = sum(record[0] == self._names.wheel and is_postponed(record) for record in records)
+                metrics.postponed.inc(postponed)
+                metrics.rolls.inc(len(records) - len(sent) - postponed)
             due = [record[5] for record in sent]
             metrics.delivered.labels(queue).inc(len(due))
             metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
@@ -520,6 +530,7 @@ class Loop:
             start_offset=start.offset,
             progress=LevelProgress.decode(start.metadata),
             parser=self._parser,
+            outages=self._outages,
             max_delay_ms=self._settings.max_delay,
             max_clock_skew_ms=self._settings.max_clock_skew,
             max_records=self._settings.read_ahead_records,
@@ -545,6 +556,7 @@ class Loop:
             self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))
         slots_total = settings.slots_total * self._laps.get(partition, 1)
         cluster_id, topic_id = self._identify(topic)
+        copies = self._make_copies(topic_id)
         self._outcomes.opened(partition, start.offset)
 
         def tell_outcomes(outcomes: Mapping[int, str], committed: int) -> None:
@@ -566,12 +578,20 @@ class Loop:
                 settings.data_dir,
                 settings.trace_headers,
             ),
-            parser=WheelParser(self._parser, topic, partition, f"{topic_id} {settings.group_id}".encode()),
+            parser=WheelParser(self._parser, topic, partition, copies),
+            copies=copies,
+            outages=self._outages,
             owner=Owner(cluster_id, topic_id, settings.group_id, partition, layout),
             fs=self._file_system,
             now_ms=self._clock.now_ms(),
             tell_outcomes=tell_outcomes,
         )
+
+    def _make_copies(self, wheel_id: str | None = None) -> Copies:
+        """What this group's copies carry; the wheel topic, made anew, takes none of those before."""
+        if wheel_id is None:
+            _, wheel_id = self._identify(self._names.wheel)
+        return Copies(f"{wheel_id} {self._settings.group_id}".encode())
 
     def _queue_of(self, topic: str) -> str:
         queue = self._queues.get(topic)

@@ -152,6 +152,11 @@ class Metrics:
             "Messages written to the end of the wheel topic: due beyond the roll window, or replaced.",
             registry=registry,
         )
+        self.postponed = Counter(
+            "timewheel_postponed",
+            "Records put back onto the wheel topic when they were due, because their destination took nothing.",
+            registry=registry,
+        )
         self.cancels = Counter(
             "timewheel_cancels", "Cancels and replacements by outcome.", ["outcome"], registry=registry
         )
@@ -213,6 +218,11 @@ class Metrics:
         self.failing_partitions = Gauge(
             "timewheel_failing_partitions", "Partitions whose store failed and is tried again.", registry=registry
         )
+        self.destinations_away = Gauge(
+            "timewheel_unavailable_destination_partitions",
+            "Destination partitions that take no records just now; theirs are tried again later.",
+            registry=registry,
+        )
         self.recovering_partitions = Gauge(
             "timewheel_recovering_partitions", "Partitions that read again what is committed.", registry=registry
         )
@@ -271,6 +281,7 @@ class Metrics:
             self.failing_partitions: lambda: len(health.failing),
             self.recovering_partitions: lambda: len(health.recovering),
             self.paused_partitions: lambda: len(health.troubled),
+            self.destinations_away: lambda: len(health.destinations_away),
         }
         for gauge, function in told.items():
             gauge.set_function(function)

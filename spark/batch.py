@@ -76,7 +76,7 @@ def _append(
 
 def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:
     """The destinations that facts ask for, retry and dead-letter topics left out."""
-    asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled"))
+    asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled", "postponed"))
     if since_day is not None:
         asked = asked.where(F.col("day") >= since_day)
     is_other = topic_kinds.kind(F.col("destination"), names) == TopicKind.OTHER.value

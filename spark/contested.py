@@ -61,7 +61,7 @@ def who_asks(facts: DataFrame) -> DataFrame:
 
     A copy of a roll is none where its original is here and says the same: the same id, destination and time. One that
     says otherwise is not a copy, whatever it calls itself, for the sidecar does not take it for one either. A retry on
-    its way is none where what was sent back is here.
+    its way is none where what was sent back is here. A postponed message is none where anything before it is.
     """
     originals = facts.where(F.col("kind").isin(*ASKS))
     copies = facts.where("kind = 'rolled'")
@@ -75,7 +75,12 @@ def who_asks(facts: DataFrame) -> DataFrame:
     sent_back = facts.where("kind = 'send_back'").select(*_IDENTITY).distinct()
     hops = facts.where("kind = 'retry'").join(sent_back, _IDENTITY, "left_anti")
     columns = originals.columns
-    return originals.unionByName(alone.select(*columns)).unionByName(hops.select(*columns))
+    askers = originals.unionByName(alone.select(*columns)).unionByName(hops.select(*columns))
+    before = facts.where(F.col("kind").isin(*ASKS, "rolled", "retry")).select(*_IDENTITY).distinct()
+    again = facts.where("kind = 'postponed'").join(before, _IDENTITY, "left_anti")
+    of_message = Window.partitionBy(*_IDENTITY, "due_ms").orderBy("timestamp_ms", "partition", "offset")
+    first = again.withColumn("nth", F.row_number().over(of_message)).where("nth = 1")
+    return askers.unionByName(first.select(*columns))
 
 
 # --- 2. who took back -------------------------------------------------------------------------------------------------

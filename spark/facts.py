@@ -7,6 +7,7 @@
     cancel       wheel                           takes a pending message back
     invalid      level, wheel, send-back         asks for what cannot be done (``why``): to be rejected
     rolled       wheel                           calls itself a copy of the record at ``of_offset``
+    postponed    wheel                           calls itself a message whose destination took nothing when it was due
     retry        level                           a retry on its way, which the sidecar wrote for a send_back
     delivered    destinations, RETRY-<group>     arrived
     dead_letter  DLQ-<group>                     arrived as a dead letter
@@ -156,6 +157,7 @@ def _headers(names: TopicNames, levels: DelayLevels) -> Columns:
                 "out_ms_text": Header.TIMER_OUT_MS,
                 "origin_offset_text": Header.TIMER_ORIGIN_OFFSET,
                 "roll_times_text": Header.TIMER_ROLL_TIMES,
+                "not_before_text": Header.TIMER_NOT_BEFORE_MS,
                 "reconsume_text": Header.RECONSUME_TIME,
                 "max_reconsume_text": Header.MAX_RECONSUME_TIMES,
                 "redrives_text": Header.REDRIVE_COUNT,
@@ -186,7 +188,7 @@ def _meanings(names: TopicNames, levels: DelayLevels) -> Columns:
     """Numbers, ids and names."""
     c = F.col
     told = {"coordinates": F.concat_ws("-", "topic", c("partition").cast("string"), c("offset").cast("string"))}
-    for name in ("delay", "delay_sec", "delay_ms", "deliver_ms", "out_ms", "origin_offset", "roll_times"):
+    for name in ("delay", "delay_sec", "delay_ms", "deliver_ms", "out_ms", "origin_offset", "roll_times", "not_before"):
         told[name] = whole_number(c(f"{name}_text"))
     for name in ("reconsume", "max_reconsume", "error_partition", "error_offset"):
         told[name] = whole_number(c(f"{name}_text"))
@@ -314,11 +316,13 @@ def _fact(names: TopicNames, levels: DelayLevels) -> list[Column]:
     is_copy = on_wheel & F.coalesce(
         c("origin_offset").between(0, c("offset") - 1) & (c("roll_times") >= 0), F.lit(False)
     )
+    is_postponed = on_wheel & F.coalesce(c("not_before") > 0, F.lit(False))
     kind = (
         F.when(c("rejection").isNotNull(), "invalid")
         .when(on_send_back, "send_back")
         .when(takes_back, "cancel")
         .when(on_wheel & c("is_replace"), "replace")
+        .when(is_postponed, "postponed")
         .when(is_copy, "rolled")
         .when(on_level & (c("retries") > 0) & (c("named_kind") == _RETRY), "retry")
         .when(is_input, "scheduled")

@@ -94,7 +94,7 @@ def fold(facts: DataFrame) -> DataFrame:
     """Facts by identity: counts, and the numbers of the only record of a kind. See `reconcile`."""
     kind = F.col("kind")
     asks, arrives = kind.isin(*ASKS), kind.isin(*ARRIVALS)
-    hops, rolls = kind == "retry", kind == "rolled"
+    hops, rolls, postponed = kind == "retry", kind == "rolled", kind == "postponed"
 
     def number(condition: Column) -> Column:
         return F.count_if(condition)
@@ -107,6 +107,7 @@ def fold(facts: DataFrame) -> DataFrame:
         number(kind.isin("replace", "cancel")).alias("takes_back"),
         number(hops).alias("hops"),
         number(rolls).alias("rolls"),
+        number(postponed).alias("postponed"),
         number(arrives).alias("arrivals"),
         F.max(F.when(asks, (kind == "send_back").cast("int"))).alias("sent_back"),
         *(only(asks, name, name) for name in ("level", "partition", "offset", "due_ms")),
@@ -136,7 +137,7 @@ def fold(facts: DataFrame) -> DataFrame:
         ((c("asks") == 1) & ((c("rolls") == 0) | F.coalesce(true_copies, F.lit(False))))
         | ((c("asks") == 0) & (c("hops") == 1) & (c("rolls") == 0))
     )
-    is_unasked = (c("takes_back") == 0) & (c("asks") == 0) & (c("hops") == 0) & (c("rolls") == 0)
+    is_unasked = (c("takes_back") == 0) & (c("asks") + c("hops") + c("rolls") + c("postponed") == 0)
     return sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
 
 

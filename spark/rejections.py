@@ -43,7 +43,7 @@ def with_rejections(judged: DataFrame, facts: DataFrame) -> DataFrame:
     hint = hinted(letters)
     if hint is None:
         return judged
-    copies = facts.where("kind in ('rolled', 'retry')").select(*_PLACE, *_IDENTITY)
+    copies = facts.where("kind in ('rolled', 'retry', 'postponed')").select(*_PLACE, *_IDENTITY)
     of_copies = (
         copies.join(hint, _PLACE)
         .groupBy(*_IDENTITY)

@@ -72,7 +72,12 @@ class InMemoryAdmin(Client):
             self._check_exists(name)
             topic = self._kafka.topics[name]
             node = Node(BROKER_ID, HOST, PORT)
-            partitions = [TopicPartitionInfo(log.number, node, [node], [node]) for log in topic.logs]
+            partitions = [
+                TopicPartitionInfo(log.number, node, [node], [node])
+                if self._kafka.has_leader(name, log.number)
+                else TopicPartitionInfo(log.number, None, [node], [])  # type: ignore[arg-type]
+                for log in topic.logs
+            ]
             return TopicDescription(name, topic.id, name.startswith("__"), partitions)
 
         return self._each("describe_topics", {name: name for name in topics.topic_names}, describe, request_timeout)

@@ -55,6 +55,7 @@ class InMemoryKafka:
         """Producers with records that have not been sent; they are, in the background of anybody's next call."""
         self._pass = wait if wait is not None else getattr(self.clock, "advance", None)
         self._unavailable_until_ms = -1.0
+        self._leaderless_until_ms: dict[Place, float] = {}
         self._topic_numbers = count(1)
         self._process_numbers = count(1)
 
@@ -129,6 +130,13 @@ class InMemoryKafka:
         """The broker answers nobody until that time has passed."""
         self._unavailable_until_ms = max(self._unavailable_until_ms, self.clock.monotonic_ms() + for_ms)
 
+    def has_leader(self, topic: str, partition: int) -> bool:
+        return self.clock.monotonic_ms() >= self._leaderless_until_ms.get((topic, partition), 0.0)
+
+    def take_leader(self, topic: str, partition: int, for_ms: float) -> None:
+        """Nothing can be written to the partition until that time has passed; records for it wait in their clients."""
+        self._leaderless_until_ms[topic, partition] = self.clock.monotonic_ms() + for_ms
+
     def wait(self, timeout_s: float, ready: Callable[[], bool]) -> bool:
         """Let time pass until `ready`, or for `timeout_s` (negative: for as long as it takes); whether it became ready.
 
@@ -147,6 +155,9 @@ class InMemoryKafka:
             until_ms = min(deadline_ms, timers.next_ms)
             if self._unavailable_until_ms > now_ms:
                 until_ms = min(until_ms, self._unavailable_until_ms)
+            for elected_ms in self._leaderless_until_ms.values():
+                if elected_ms > now_ms:
+                    until_ms = min(until_ms, elected_ms)
             if until_ms == float("inf"):
                 raise TimeoutError("this call would wait for ever: nothing that passes with time will end it")
             self._pass(max(1, ceil(until_ms - now_ms)))

@@ -107,6 +107,7 @@ class Outbox:
             self._expire()
             return not self.queue
         queue, self.queue = self.queue, []
+        held: list[Queued] = []
         by_place: dict[tuple[str, int], list[Queued]] = {}
         for record in queue:
             by_place.setdefault((record.topic, self._place(record)), []).append(record)
@@ -119,12 +120,18 @@ class Outbox:
             ]
         )
         for (topic, partition), batch in waiting:
+            if not self._kafka.has_leader(topic, partition):
+                held += [record._replace(partition=partition) for record in batch]
+                continue
             self._send(topic, partition, batch)
             if self._state.has_failed():
                 self.queue += [record for _, rest in waiting for record in rest]
                 if self._span is None:
                     self.purge()
                 break
+        self.queue = held + self.queue
+        if held and not self._state.has_failed():
+            self._expire()
         return not self.queue
 
     def _place(self, record: Queued) -> int:

@@ -18,6 +18,7 @@ from confluent_kafka import Message
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from connectors.kafka import HEADER_ERRORS
+from sidecar.dispatch.outages import Outages
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
@@ -90,6 +91,7 @@ class LevelPartition:
     Args:
         start_offset: the committed offset, where reading begins.
         progress: what was committed beside it.
+        outages: destinations that take nothing just now.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
         trace: whether delivered records say when they were first seen.
     """
@@ -103,6 +105,7 @@ class LevelPartition:
         start_offset: int,
         progress: LevelProgress,
         parser: Parser,
+        outages: Outages,
         max_delay_ms: int,
         max_clock_skew_ms: int,
         max_records: int,
@@ -117,6 +120,7 @@ class LevelPartition:
         self._committed = start_offset
         self._rejected_below = progress.rejected_below
         self._parse = parser.parse
+        self._outages = outages
         self._max_delay_ms = max_delay_ms
         self._max_clock_skew_ms = max_clock_skew_ms
         self._max_records = max_records
@@ -253,7 +257,7 @@ class LevelPartition:
             self._taken.append(head)
             taken += head.records
             room_bytes -= head.size_bytes
-        return taken
+        return self._outages.postponed(taken, now_ms) if self._outages else taken
 
     def _count(self, chunk: "Chunk", sign: int) -> None:
         self._waiting_records += sign * len(chunk.records)

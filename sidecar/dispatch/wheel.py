@@ -28,11 +28,13 @@ from connectors.kafka import HEADER_ERRORS
 from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
 from sidecar.dispatch.decisions import Decisions
 from sidecar.dispatch.late import Late
+from sidecar.dispatch.outages import Outages
 from sidecar.dispatch.ready import Joined, Ready
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
+from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
@@ -104,6 +106,8 @@ class WheelPartition:
 
     Args:
         start: committed offset and metadata, and the log's end.
+        copies: what this group's own records on the wheel topic carry.
+        outages: destinations that take nothing just now.
         owner: whose the directory is.
         tell_outcomes: told after each commit what it made final, and the committed offset: by the offset of the
             cancel, ``cancelled``, ``too_late`` or ``unknown``.
@@ -120,6 +124,8 @@ class WheelPartition:
         start: Start,
         settings: WheelSettings,
         parser: WheelParser,
+        copies: Copies,
+        outages: Outages,
         owner: Owner,
         fs: FileSystem,
         now_ms: int,
@@ -138,6 +144,8 @@ class WheelPartition:
         self._told_ms = now_ms
         """The time as it was last told, which may lie behind one that was told before."""
         self._parser = parser
+        self._copies = copies
+        self._outages = outages
         self._trace = settings.trace
         self._at_hand_records = settings.at_hand_records
         self._at_hand_bytes = settings.at_hand_bytes
@@ -172,6 +180,8 @@ class WheelPartition:
         self._copies_read: list[tuple[int, bytes]] = []
         """Offset and id of the roll copies in the batch that is being taken in."""
         hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
+        self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
+        """What those took out is pending again where it is read again: nothing is sent before they are read, too."""
         self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
         self._is_waiting_for_late = False
         """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
@@ -201,8 +211,8 @@ class WheelPartition:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether records before the committed offset are still being read again."""
-        return self.position < self._replay_until
+        """Whether records before the committed offset, or what they need, are still being read again."""
+        return self.position < self._sends_from
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Take in records of this partition, in offset order.
@@ -237,7 +247,7 @@ class WheelPartition:
                             topic, delivered, uniq_key, due_ms = found
                             if due_ms - timestamp_ms >= rolls_from_ms:
                                 del delivered[-2:]
-                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset
+                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset, 0
                                 self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
                             else:  # what that does with one that neither rolls nor has rolled
                                 key, value = message.key(), message.value()
@@ -266,7 +276,7 @@ class WheelPartition:
                     # Whether something holds back the committed offset, or will when these are applied.
                     is_behind = brought or self._late or self._arriving or isinstance(request, Replace)
                     ahead = self._decisions.ahead + len(cancels)
-                    if is_behind and ahead >= HITS_AHEAD_MAX and offset >= replay_until:
+                    if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
                         self._is_waiting_for_late = True
                         break
                     self._store_staged()
@@ -315,10 +325,12 @@ class WheelPartition:
         now_ms: int,
     ) -> None:
         """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
-        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset = parsed
+        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms = parsed
         replayed = offset < self._replay_until
-        act_ms, rolls = due_ms, False
-        if due_ms - timestamp_ms >= plan.roll_window_ms - plan.precision_ms:
+        window_ms = plan.roll_window_ms - plan.precision_ms
+        # The wheel that it comes to may span less than the one that it was postponed by.
+        act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
+        if due_ms - timestamp_ms >= window_ms:
             act_ms, rolls = plan.act_at(timestamp_ms, due_ms)
         if origin_offset != offset and self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
             return
@@ -333,7 +345,7 @@ class WheelPartition:
                 headers.append((_TIMER_ROLL_TIMES, b"%d" % roll_times))
             if self._trace:
                 headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
-            record = topic, partition, message.key(), message.value(), headers, due_ms, offset, source_headers
+            record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
             self._arriving.append(record)
         else:
@@ -353,9 +365,8 @@ class WheelPartition:
     ) -> Outgoing:
         """The copy that a roll writes to the end of this partition, with the absolute time and the id."""
         headers = self._wheel_headers(schedule)
-        headers += self._parser.roll_headers(
-            schedule.uniq_key, schedule.origin_offset, schedule.roll_times + 1, schedule.due_ms
-        )
+        copied = Copied(schedule.origin_offset, schedule.roll_times + 1)
+        headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, copied)
         return self.topic, self.partition, message.key(), message.value(), headers, act_ms, offset, source_headers
 
     def _wheel_headers(self, schedule: Schedule) -> Headers:
@@ -506,7 +517,7 @@ class WheelPartition:
         assert isinstance(pending.request, Replace)
         schedule = pending.request.schedule
         headers = self._wheel_headers(schedule)
-        headers += self._parser.roll_headers(schedule.uniq_key, pending.offset, 0, schedule.due_ms)
+        headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, Copied(pending.offset))
         self._arriving.append(
             (self.topic, self.partition, pending.key, pending.value, headers, 0, deciding_offset, pending.headers)
         )
@@ -542,8 +553,7 @@ class WheelPartition:
         return (
             bool(self._blocked)
             or self._is_waiting_for_late
-            or at_hand > self._at_hand_records
-            or size_bytes > self._at_hand_bytes
+            or (not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes))
         )
 
     @property
@@ -552,14 +562,13 @@ class WheelPartition:
         return (
             not self._blocked
             and not self._is_waiting_for_late
-            and 2 * at_hand <= self._at_hand_records
-            and 2 * size_bytes <= self._at_hand_bytes
+            and (self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes))
         )
 
     @property
     def trouble(self) -> str:
         if self.is_recovering:
-            return f"reads again what is committed, at offset {self.position} of {self._replay_until}"
+            return f"reads again what is committed, at offset {self.position} of {self._sends_from}"
         return f"intake is paused: {self._paused_for}" if self._paused_for else ""
 
     @property
@@ -570,7 +579,7 @@ class WheelPartition:
     @property
     def replayed(self) -> tuple[int, int]:
         """Offsets read again since the start, and of how many."""
-        until = max(self._replay_from, self._replay_until)
+        until = max(self._replay_from, self._sends_from)
         return min(self.position, until) - self._replay_from, until - self._replay_from
 
     @property
@@ -607,6 +616,8 @@ class WheelPartition:
             records = records + late if records else late
             max_records -= len(late)
             max_bytes -= sum([len(record[3] or b"") for record in late])
+        if self._outages:
+            records = self._outages.postponed(records, now_ms, self.partition)
         for record in records:
             if record[0] == self.topic:
                 self._note_copy(record, self._cancels.rolled)

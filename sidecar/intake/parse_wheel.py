@@ -3,11 +3,11 @@
 Like `sidecar.intake.parse` a pure function of the record and the plan.
 """
 
-import hashlib
 from typing import NamedTuple
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
 from connectors.durations import format_duration
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse import DIGITS_MAX, WHOLE_NUMBER, Parser, show, whole_number
 from sidecar.plan import Plan
 from sidecar.records import Headers, Rejection
@@ -20,8 +20,6 @@ _TIMER_DELAY_MS = str(Header.TIMER_DELAY_MS)
 _TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
 _DELETE = str(Header.TIMER_DEL_UNIQKEY)
 _REPLACE = str(Header.TIMER_REPLACE_UNIQKEY)
-_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
-_ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
 _ROLL_PROOF = str(Header.TIMER_ROLL_PROOF)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
@@ -32,7 +30,7 @@ _SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS}
 _ZERO = ord("0")
 
 
-Parsed = tuple[str, int, Headers, bytes, int, int, int]
+Parsed = tuple[str, int, Headers, bytes, int, int, int, int]
 """What a record to deliver says: the fields of a `Schedule`. A plain tuple: one is made for every record."""
 
 
@@ -54,6 +52,8 @@ class Schedule(NamedTuple):
     """How often it has been rolled."""
     origin_offset: int
     """The offset of the record as it was scheduled, or of its replacement; its own where it is that record."""
+    not_before_ms: int
+    """Until when it is postponed; 0: it is not."""
 
 
 class Cancel(NamedTuple):
@@ -77,14 +77,14 @@ class WheelParser:
     """Parses wheel records of one partition.
 
     Args:
-        proof_key: what tells this group's own roll copies from records of others that carry their headers.
+        copies: tells this group's own copies from records of others that carry their headers.
     """
 
-    def __init__(self, parser: Parser, topic: str, partition: int, proof_key: bytes) -> None:
+    def __init__(self, parser: Parser, topic: str, partition: int, copies: Copies) -> None:
         self._parser = parser
         self._topics = parser.known_topics
         self._id_format = f"{topic}-{partition}-%d".encode()  # no topic has a % in its name
-        self._keyed = hashlib.blake2b(key=hashlib.blake2b(proof_key).digest(), digest_size=8)
+        self._copies = copies
         self._levels: dict[str, DelayLevels] = {}
 
     def plain(self, headers: Headers, offset: int, latest_ms: int) -> Plain | None:
@@ -138,29 +138,22 @@ class WheelParser:
         if isinstance(partition, Rejection):
             return partition
         uniq_key = control.get(_UNIQ_KEY) or self._id_format % offset
-        roll_times, origin_offset = self._rolled(control, offset, uniq_key) if _ORIGIN in control else (0, offset)
+        copied = self._copies.read(control, offset, uniq_key) if _ROLL_PROOF in control else None
         due_ms = self._due_ms(control, timestamp_ms, plan)
         if isinstance(due_ms, Rejection):
             return due_ms
-        if due_ms - timestamp_ms > plan.max_delay_ms and origin_offset == offset:  # a copy was accepted once
+        if copied is None and due_ms - timestamp_ms > plan.max_delay_ms:  # a copy was accepted once
             return _too_long(due_ms - timestamp_ms, plan)
-        parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset)
+        origin_offset, roll_times, not_before_ms = copied or (offset, 0, 0)
+        if origin_offset is None:
+            origin_offset = offset
+        parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, not_before_ms)
         if _REPLACE in control:
             replaced = control[_REPLACE]
             if not replaced:
                 return _no_id(_REPLACE)
             return Replace(replaced, Schedule(*parsed))
         return parsed
-
-    def roll_headers(self, uniq_key: bytes, origin_offset: int, roll_times: int, due_ms: int) -> Headers:
-        """What a roll copy carries besides its own headers and its destination."""
-        return [
-            (_UNIQ_KEY, uniq_key),
-            (_TIMER_DELIVER_MS, b"%d" % due_ms),
-            (_ROLL_TIMES, b"%d" % roll_times),
-            (_ORIGIN, b"%d" % origin_offset),
-            (_ROLL_PROOF, self._proof(uniq_key, origin_offset, roll_times)),
-        ]
 
     def _cancel(self, control: dict[str, bytes | None]) -> Cancel | Rejection:
         uniq_key = control[_DELETE]
@@ -203,20 +196,6 @@ class WheelParser:
         if levels is None:
             levels = self._levels[plan.levels] = DelayLevels.parse(plan.levels)
         return levels
-
-    def _rolled(self, control: dict[str, bytes | None], offset: int, uniq_key: bytes) -> tuple[int, int]:
-        """Roll count (0: a replacement's message) and origin of a copy of ours; others' headers count for nothing."""
-        origin, times = whole_number(control[_ORIGIN]), whole_number(control.get(_ROLL_TIMES))
-        if origin is None or times is None or not 0 <= origin < offset or times < 0:
-            return 0, offset
-        if control.get(_ROLL_PROOF) != self._proof(uniq_key, origin, times):
-            return 0, offset
-        return times, origin
-
-    def _proof(self, uniq_key: bytes, origin_offset: int, roll_times: int) -> bytes:
-        keyed = self._keyed.copy()
-        keyed.update(b"%d %d " % (origin_offset, roll_times) + uniq_key)
-        return keyed.hexdigest().encode()
 
 
 def _no_time(name: str, value: bytes | None, wanted: str) -> Rejection:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import DelayLevels, ErrorCode, TopicNames, decode_group, encode_group
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser, whole_number
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import Cancel, Replace, WheelParser
@@ -48,7 +49,7 @@ def sidecar_reads(record: Read) -> dict[str, Any]:
     if record.topic == SEND_BACK:
         return _sent_back(record)
     if record.topic == WHEEL:
-        wheel = WheelParser(parser, WHEEL, record.partition, b"key")
+        wheel = WheelParser(parser, WHEEL, record.partition, Copies(b"key"))
         asked = wheel.parse(record.headers, record.offset, record.at_ms, PLAN)
         if isinstance(asked, Rejection):
             return {"kind": "invalid", "why": asked.code.value}
@@ -193,6 +194,7 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         Read("DLQ-billing", [*letter, ("UNIQ_KEY", b"app")], AT_MS, 6),
         Read(WHEEL, [*copy, ("TIMER_ORIGIN_OFFSET", b"3"), ("TIMER_ROLL_TIMES", b"1")], AT_MS, 7),
         Read(WHEEL, [*copy, ("TIMER_ORIGIN_OFFSET", b"8"), ("TIMER_ROLL_TIMES", b"1")], AT_MS, 8),
+        Read(WHEEL, [*copy, ("TIMER_NOT_BEFORE_MS", b"99")], AT_MS, 9),
     ]
     facts = {row["offset"]: row.asDict() for row in facts_of(spark, records).collect()}
     told = {offset: (row["kind"], row["id"], row["destination"], row["retries"]) for offset, row in facts.items()}
@@ -205,6 +207,7 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         6: ("dead_letter", "app", "DLQ-billing", 0),
         7: ("rolled", "a", "orders", 0),
         8: ("scheduled", "a", "orders", 0),
+        9: ("postponed", "a", "orders", 0),
     }
     assert (facts[0]["due_ms"], facts[0]["redrives"]) == (17, 2)
     assert facts[3]["group"] == "a/b"

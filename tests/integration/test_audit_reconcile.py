@@ -341,6 +341,42 @@ def rolled_long_ago(story: Story, name: str) -> None:
     deliver(story, name, 60_010, 60 * S)
 
 
+# --- postponed: its destination took nothing when it was due ----------------------------------------------------------
+
+
+def postpone(story: Story, name: str, at_ms: int, due_ms: int, **more: object) -> int:
+    told = {"TIMER_DELIVER_MS": story.due(due_ms), "TIMER_NOT_BEFORE_MS": story.due(at_ms + 5 * S), **more}
+    return story.write(WHEEL, at_ms, REAL_TOPIC="orders", UNIQ_KEY=name, **told)
+
+
+@tells(("orders", 0, "late"))
+def postponed_twice(story: Story, name: str) -> None:
+    origin = schedule(story, name, 10 * S)
+    again = postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0)
+    postpone(story, name, 15 * S, 10 * S, TIMER_ORIGIN_OFFSET=again, TIMER_ROLL_TIMES=0)
+    deliver(story, name, 25 * S, 10 * S)
+
+
+@tells(("orders", 0, "missing"))
+def postponed_and_lost(story: Story, name: str) -> None:
+    schedule(story, name, 10 * S)
+    postpone(story, name, 10 * S, 10 * S)
+
+
+@tells(("orders", 0, "late"))
+def postponed_from_long_ago(story: Story, name: str) -> None:
+    postpone(story, name, 10 * S, 5 * S)
+    postpone(story, name, 15 * S, 5 * S)
+    deliver(story, name, 25 * S, 5 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_while_it_was_postponed(story: Story, name: str) -> None:
+    schedule(story, name, 10 * S)
+    postpone(story, name, 10 * S, 10 * S)
+    cancel(story, name, 20 * S)
+
+
 @tells(("orders", 0, "cancelled"))
 def cancelled_while_it_rolled(story: Story, name: str) -> None:
     origin = schedule(story, name, 60 * S)

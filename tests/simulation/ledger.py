@@ -12,6 +12,8 @@ from connectors.testing.log import Entry
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 TOPICS = ("orders", "bills")
 MAX_DELAY_MS = 600_000
+POSTPONED_MAX_MS = 65_000
+"""A minute by the sidecar's clock, which may have stepped back by some seconds since."""
 BIG_BYTES = 50
 """Values larger than this do not fit where an operator has made a topic too small."""
 
@@ -30,6 +32,7 @@ INTERNAL = frozenset(
         "TIMER_ROLL_TIMES",
         "TIMER_ORIGIN_OFFSET",
         "TIMER_ROLL_PROOF",
+        "TIMER_NOT_BEFORE_MS",
         "TIMER_ENQUEUE_MS",
         "TIMER_DEQUEUE_MS",
     }
@@ -68,7 +71,9 @@ class Message(NamedTuple):
     due_times: frozenset[int]
     """When it is due, in ms; several where it names a level and the level table was changed."""
     copies: list[int]
-    """Offsets of its roll copies."""
+    """Offsets of its copies."""
+    rolls: list[int]
+    """Offsets of those that have rolled; the others were postponed."""
 
 
 class Order(NamedTuple):
@@ -153,10 +158,11 @@ class Ledger:
             origin=offset,
             due_times=due,
             copies=[],
+            rolls=[],
         )
 
     def _copy(self, offset: int, entry: Entry, of: Message | Order | None) -> None:
-        """A message that has rolled, or one that takes the place of another."""
+        """A message that has rolled or was postponed, or one that takes the place of another."""
         expect(of is not None, f"bad record {entry} is copied")
         if isinstance(of, Order):
             expect(of.brings is not None, f"{of} is copied")
@@ -167,13 +173,21 @@ class Ledger:
         else:
             assert of is not None
             message = of
-            message.copies.append(offset)
         headers = dict(entry[3] or [])
+        origin = message.origin
+        if message is of:
+            if "TIMER_NOT_BEFORE_MS" in headers:
+                origin = max([message.offset, *message.copies])
+                later = int(headers["TIMER_NOT_BEFORE_MS"] or 0) - entry[0]
+                expect(later <= POSTPONED_MAX_MS, f"{message} is postponed by {later} ms")
+            else:
+                message.rolls.append(offset)
+            message.copies.append(offset)
         told = (headers.get("UNIQ_KEY"), headers.get("REAL_TOPIC"), entry[1], carried(entry[3] or []))
         meant = (message.uniq_key, message.topic.encode(), message.key, message.carried)
         expect(told == meant, f"{message} is copied as {entry}")
         numbers = [headers.get(name) for name in ("TIMER_ORIGIN_OFFSET", "TIMER_ROLL_TIMES")]
-        expect(numbers == [b"%d" % message.origin, b"%d" % len(message.copies)], f"{message} is copied as {entry}")
+        expect(numbers == [b"%d" % origin, b"%d" % len(message.rolls)], f"{message} is copied as {entry}")
         times = [value for name, value in entry[3] or [] if name in INSTRUCTIONS - {"REAL_TOPIC", "REAL_QID"}]
         in_time = len(times) == 1 and int(times[0] or 0) in message.due_times
         expect(in_time and "TIMER_DELIVER_MS" in headers, f"{message} is copied as {entry}")

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from connectors.murmur2 import partition_of_key
 from connectors.testing.log import MARKER, Entry, PartitionLog, SpanState
-from connectors.testing.partitioner import murmur2
 from sidecar.metrics import Metrics
 from tests.simulation.ledger import (
     BIG_BYTES,
@@ -286,13 +286,13 @@ class Judge:
         expect((None not in trace) if self._world.settings.trace_headers else not any(trace), f"{message}: {trace}")
         due = {b"%d" % due_ms for due_ms in message.due_times}
         expect(told.pop("TIMER_OUT_MS", None) in due, f"{message} was due at another time: {delivery.headers}")
-        rolled = {"TIMER_ROLL_TIMES": b"%d" % len(message.copies)} if message.copies else {}
+        rolled = {"TIMER_ROLL_TIMES": b"%d" % len(message.rolls)} if message.rolls else {}
         expect(told == {"UNIQ_KEY": message.uniq_key, **rolled}, f"{message} tells {delivery.headers}")
         if message.qid is not None:
             expect(delivery.place[1] == message.qid, f"{message} went to partition {delivery.place[1]}")
         elif message.key is not None:
             count = len(self._world.kafka.topics[message.topic].logs)
-            by_key = (murmur2(message.key) & 0x7FFFFFFF) % count
+            by_key = partition_of_key(message.key, count)
             expect(delivery.place[1] == by_key, f"{message} went to partition {delivery.place[1]}")
 
     def _check_delivery(self, message: Message, delivery: Delivery, spoken: list[Order]) -> None:

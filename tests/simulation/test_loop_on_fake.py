@@ -13,6 +13,7 @@ from connectors.testing import InMemoryKafka, Kind, ManualClock, Process, Simula
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call, Caller, InlineCaller
+from sidecar.dispatch.outages import Replicas
 from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
 from sidecar.health import Health
@@ -155,6 +156,10 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
                 raise
         return count_partitions(topic)
 
+    def replicas(topic: str) -> dict[int, Replicas]:
+        description = admin.describe_topics(TopicCollection([topic]))[topic].result()
+        return {info.id: Replicas(info.leader is not None, len(info.isr), 1) for info in description.partitions}
+
     def count_group_topics() -> int:
         return sum(map(settings.topic_names.is_group_topic, admin.list_topics().topics))
 
@@ -171,6 +176,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
         starts=KafkaStartFinder(consumer, admin, clock),
         count_partitions=count_partitions,
         create_topic=create_topic,
+        replicas=replicas,
         count_group_topics=count_group_topics,
         identify=identify,
     )

@@ -17,6 +17,7 @@ EXTRAS: tuple[Headers, ...] = (
     [("TIMER_OUT_MS", b"1"), ("TIMER_ROLL_TIMES", b"7"), ("TIMER_ENQUEUE_MS", b"1"), ("TIMER_DEQUEUE_MS", b"1")],
     # Somebody plays the sidecar.
     [("TIMER_ORIGIN_OFFSET", b"0"), ("TIMER_ROLL_TIMES", b"1"), ("TIMER_ROLL_PROOF", b"0123456789abcdef")],
+    [("TIMER_NOT_BEFORE_MS", b"99999999999999"), ("TIMER_ROLL_PROOF", b"0123456789abcdef")],
 )
 
 MISTAKES: tuple[Headers, ...] = (

@@ -186,7 +186,7 @@ class World:
         actions += [(3, self._kill), (4, self._stop), (1.5, self._lose_power)]
         if self.mode == CRASHES:
             return actions
-        actions += [(2, self._rebalance), (0.5, self._fill_disk), (0.3, self._limit_size)]
+        actions += [(2, self._rebalance), (0.5, self._fill_disk), (0.3, self._limit_size), (1, self._take_leader)]
         if self.steps_back:
             actions.append((2, self._step_back))
         if self.mode == PAIR:
@@ -268,6 +268,13 @@ class World:
             self.tell(f"{self.limited_topic} takes small records only")
             self.users.writes_big = False
             self.kafka.faults.refuse(self.limited_topic, larger_than_bytes=BIG_BYTES)
+
+    def _take_leader(self) -> None:
+        """The broker of a destination partition is lost, and comes back."""
+        topic, partition = self.chance.choice(TOPICS), self.chance.randrange(2)
+        for_ms = self.chance.choice([2_000, 30_000, 200_000])
+        self.tell(f"{topic}-{partition} has no leader for {for_ms} ms")
+        self.kafka.take_leader(topic, partition, for_ms)
 
     def _step_back(self) -> None:
         self.tell("the clock steps back")

@@ -5,7 +5,9 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from connectors.contract import TopicNames
+from sidecar.dispatch.outages import Outages
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
@@ -13,11 +15,13 @@ from sidecar.plan import Plan
 from sidecar.records import Outgoing
 from sidecar.store.files import RealFileSystem
 from sidecar.store.recovery import Owner
+from tests.support.outages import no_outages
 
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 NOW_MS = 1_700_000_000_000
 PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s 5s")
 AT_HAND_BYTES = 32 * 2**20
+COPIES = Copies(b"key")
 REAL_TOPIC = ("REAL_TOPIC", b"orders")
 
 
@@ -30,6 +34,7 @@ def opened(
     now_ms: int = NOW_MS,
     plan: Plan = PLAN,
     slots: int = 200_000,
+    outages: Outages | None = None,
 ) -> WheelPartition:
     """From the committed offset and metadata, with the log's end."""
     return WheelPartition(
@@ -37,7 +42,9 @@ def opened(
         0,
         start=Start(offset, metadata, end),
         settings=WheelSettings(plan, slots, None, 50_000, AT_HAND_BYTES, directory),
-        parser=WheelParser(Parser(TopicNames()), WHEEL, 0, b"key"),
+        parser=WheelParser(Parser(TopicNames()), WHEEL, 0, COPIES),
+        copies=COPIES,
+        outages=no_outages() if outages is None else outages,
         owner=Owner("cluster", "topic", "group", 0, f"{slots} of {plan.precision_ms} ms"),
         fs=RealFileSystem(),
         now_ms=now_ms,

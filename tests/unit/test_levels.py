@@ -13,6 +13,7 @@ from connectors.contract import TopicNames
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from tests.support.outages import no_outages
 
 TOPIC, PARTITION = "SCHEDULE_TOPIC_XXXX-2", 4
 DELAY_MS, SKEW_MS, NOW_MS = 5_000, 5_000, 1_000_000
@@ -29,6 +30,7 @@ def a_partition(
         start_offset=start_offset,
         progress=LevelProgress.decode(metadata),
         parser=Parser(TopicNames()),
+        outages=no_outages(),
         max_delay_ms=max_delay_ms,
         max_clock_skew_ms=SKEW_MS,
         **{"max_records": MANY, "max_bytes": MANY, **limits},

@@ -27,6 +27,7 @@ from sidecar.settings import load_settings
 from sidecar.source import Draft
 from tests.support.log_events import ROOT, LogLine, log_lines
 from tests.support.logged import logged
+from tests.support.outages import no_outages
 from tests.support.waiting import wait_until
 
 # --- the page and the sources -----------------------------------------------------------------------------------------
@@ -183,6 +184,7 @@ def test_keys_and_values_are_logged_only_where_they_are_asked_for(with_records: 
         start_offset=0,
         progress=LevelProgress(),
         parser=Parser(load_settings().topic_names),
+        outages=no_outages(),
         max_delay_ms=10_000,
         max_clock_skew_ms=0,
         max_records=10,

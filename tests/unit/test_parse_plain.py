@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
+from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan
@@ -18,6 +19,8 @@ numbers = st.integers(0, 2 * (AT_MS + MAX_DELAY_MS)).map(lambda number: b"%d" % 
 values = (
     st.none() | st.binary(max_size=4) | numbers | st.sampled_from([b"orders", b"0012", b"+12", b"1" * 30, b"", b"0"])
 )
+COPIES = Copies(b"key")
+
 usual: st.SearchStrategy[Headers] = st.lists(
     st.sampled_from([("REAL_TOPIC", b"orders"), ("TAGS", b"a"), ("UNIQ_KEY", b"u")])
     | st.tuples(st.just("TIMER_DELIVER_MS"), numbers),
@@ -27,7 +30,7 @@ anything: st.SearchStrategy[Headers] = st.lists(st.tuples(names, values), max_si
 
 
 def make() -> WheelParser:
-    parser = WheelParser(Parser(TopicNames()), WHEEL, 3, b"key")
+    parser = WheelParser(Parser(TopicNames()), WHEEL, 3, COPIES)
     parser.parse([("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"1")], 0, AT_MS, PLAN)  # it knows the topic now
     return parser
 
@@ -42,7 +45,7 @@ def test_a_plain_record_is_what_the_long_way_makes_of_it(headers: Headers, offse
         told: Headers = [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]
         assert delivered[-2:] == told
         parsed = parser.parse(headers, offset, AT_MS, PLAN)
-        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset)
+        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0)
 
 
 def test_what_nearly_everybody_sends_is_plain() -> None:
@@ -60,8 +63,8 @@ def test_what_nearly_everybody_sends_is_plain() -> None:
 def test_a_message_that_was_accepted_is_not_too_far_ahead_when_it_comes_back() -> None:
     """An operator has lowered max_delay since."""
     parser, due_ms = make(), AT_MS + MAX_DELAY_MS + 1
-    headers: Headers = [("REAL_TOPIC", b"orders"), *parser.roll_headers(b"u", 7, 1, due_ms)]
-    assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7)
+    headers: Headers = [("REAL_TOPIC", b"orders"), *COPIES.headers(b"u", due_ms, Copied(7, 1))]
+    assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7, 0)
     others = headers[:-1]
     rejected = parser.parse(others, 9, AT_MS, PLAN)
     assert isinstance(rejected, Rejection)

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.murmur2 import murmur2
 from connectors.testing.assignor import spread
 from connectors.testing.log import PartitionLog, Span
-from connectors.testing.partitioner import PARTITIONERS, murmur2
+from connectors.testing.partitioner import PARTITIONERS
 from connectors.testing.sizes import headers_bytes, record_bytes, varint_bytes
 
 MEMBERS = ["a", "b", "c", "d"]

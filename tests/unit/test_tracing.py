@@ -23,6 +23,7 @@ from sidecar.intake.parse import Parser
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 from sidecar.source import Draft
 from sidecar.tracing import DeliverySpans
+from tests.support.outages import no_outages
 from tests.support.waiting import wait_until
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -169,6 +170,7 @@ class Deliveries:
             start_offset=0,
             progress=LevelProgress(),
             parser=Parser(NAMES),
+            outages=no_outages(),
             max_delay_ms=10_000,
             max_clock_skew_ms=0,
             max_records=10,

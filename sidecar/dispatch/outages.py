@@ -1,0 +1,209 @@
+"""Destination partitions that take no records just now, so that theirs do not hold up those of all others.
+
+A transaction is as slow as its slowest destination. Where one has failed because a partition did not take its records
+in time, and Kafka says that this partition has no leader, or lacks replicas, what is due for it goes back onto the
+wheel topic: as a copy that keeps its due time and id and is tried again later, in the same transaction as everybody
+else's delivery. Records without a key go to another partition of the topic, if one is left.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.contract import Header, TopicKind, TopicNames
+from connectors.murmur2 import partition_of_key
+from sidecar.clock import Clock
+from sidecar.dispatch.transactions import Refusal
+from sidecar.intake.copies import Copied, Copies
+from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+
+LOOK_EVERY_MS = 1_000
+POSTPONED_AT_LEAST_MS = 5_000
+POSTPONED_AT_MOST_MS = 60_000
+
+_NOT_TAKEN = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+"""What Kafka or the client says of a record whose partition has not taken it in time."""
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_REAL_QID = str(Header.REAL_QID)
+_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
+_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
+_TIMER_NOT_BEFORE_MS = str(Header.TIMER_NOT_BEFORE_MS)
+_GIVEN = frozenset({_UNIQ_KEY, _TIMER_OUT_MS, _TIMER_ROLL_TIMES, str(Header.TIMER_ENQUEUE_MS)})
+"""Headers that the sidecar has given a record that is due."""
+
+log = structlog.get_logger("timewheel.dispatch")
+
+
+class Replicas(NamedTuple):
+    """How a partition is."""
+
+    has_leader: bool
+    in_sync: int
+    assigned: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.has_leader and self.in_sync >= self.assigned
+
+    def __str__(self) -> str:
+        return f"{self.in_sync} of {self.assigned} replicas in sync" if self.has_leader else "no leader"
+
+
+class Outages:
+    """Which destination partitions take nothing, and what becomes of their records. False while there are none.
+
+    Args:
+        look: the replicas of each partition of a topic; raises KafkaException when Kafka does not answer.
+        make_copies: writes the copies of this group; raises KafkaException likewise.
+    """
+
+    def __init__(
+        self,
+        names: TopicNames,
+        clock: Clock,
+        look: Callable[[str], Mapping[int, Replicas]],
+        make_copies: Callable[[], Copies],
+    ) -> None:
+        self._names = names
+        self._clock = clock
+        self._look = look
+        self._make_copies = make_copies
+        self._copies: Copies | None = None
+        self._away: dict[str, dict[int, Replicas]] = {}
+        self._partitions: dict[str, int] = {}
+        """How many partitions those topics have."""
+        self._looked_ms = 0.0
+        self._turn = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._away)
+
+    @property
+    def in_words(self) -> dict[str, str]:
+        """``topic-partition`` -> what is wrong with it."""
+        return {
+            f"{topic}-{partition}": f"takes no records ({replicas}); what is due for it is tried again later"
+            for topic, partitions in sorted(self._away.items())
+            for partition, replicas in sorted(partitions.items())
+        }
+
+    # --- which --------------------------------------------------------------------------------------------------------
+
+    def suspect(self, refusals: Iterable[Refusal]) -> None:
+        """A transaction was aborted: look at the partitions that have not taken their records."""
+        suspects: dict[str, set[int]] = {}
+        for topic, partition, error in refusals:
+            kind = self._names.kind(topic)
+            if error.code() in _NOT_TAKEN and kind in (TopicKind.OTHER, TopicKind.RETRY):
+                suspects.setdefault(topic, set()).add(partition)
+        try:
+            for topic, partitions in suspects.items():
+                self._suspect(topic, partitions)
+        except KafkaException as error:
+            log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
+
+    def _suspect(self, topic: str, suspects: set[int]) -> None:
+        replicas = self._look(topic)
+        away = {partition: found for partition, found in replicas.items() if partition in suspects}
+        away = {partition: found for partition, found in away.items() if not found.is_whole}
+        if not away:
+            return
+        if self._copies is None:
+            self._copies = self._make_copies()
+        self._away.setdefault(topic, {}).update(away)
+        self._partitions[topic] = len(replicas)
+        for partition, found in away.items():
+            log.warning(
+                "destination takes nothing",
+                topic=topic,
+                partition=partition,
+                reason=str(found),
+                operator_action="bring its brokers back; what is due for it is tried again, the others go on",
+            )
+
+    def look_again(self) -> None:
+        """Now and then: which of them have come back."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._away or now_ms - self._looked_ms < LOOK_EVERY_MS:
+            return
+        self._looked_ms = now_ms
+        try:
+            for topic in list(self._away):
+                self._look_again(topic)
+        except KafkaException as error:
+            log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
+
+    def _look_again(self, topic: str) -> None:
+        away, replicas = self._away[topic], self._look(topic)
+        for partition, before in list(away.items()):
+            now = replicas.get(partition)
+            # A topic that is gone, too: its records become dead letters.
+            if now is None or now.is_whole or (now.has_leader and now.in_sync > before.in_sync * before.has_leader):
+                del away[partition]
+                log.info("destination takes records again", topic=topic, partition=partition)
+        if not away:
+            del self._away[topic], self._partitions[topic]
+
+    # --- their records ------------------------------------------------------------------------------------------------
+
+    def postponed(self, records: list[Outgoing], now_ms: int, wheel_partition: int = BY_KEY) -> list[Outgoing]:
+        """The same records, but for those that would go to a partition that takes nothing.
+
+        Args:
+            wheel_partition: of the wheel topic, the one that the records come from; BY_KEY: they come from a level.
+        """
+        return [
+            self._postponed(record, now_ms, wheel_partition) if record[0] in self._away else record
+            for record in records
+        ]
+
+    def _postponed(self, record: Outgoing, now_ms: int, wheel_partition: int) -> Outgoing:
+        topic, partition, key = record[:3]
+        assert not isinstance(topic, Rejection)
+        away, partitions = self._away[topic], self._partitions[topic]
+        if partition == BY_KEY and key is None:
+            others = [number for number in range(partitions) if number not in away]
+            if others:
+                self._turn += 1
+                return topic, others[self._turn % len(others)], *record[2:]
+        elif (partition_of_key(key or b"", partitions) if partition == BY_KEY else partition) not in away:
+            return record
+        headers = self._headers(record, topic, now_ms, is_from_wheel=wheel_partition != BY_KEY)
+        return self._names.wheel, wheel_partition, key, record[3], headers, *record[5:]
+
+    def _headers(self, record: Outgoing, topic: str, now_ms: int, *, is_from_wheel: bool) -> Headers:
+        assert self._copies is not None
+        headers: Headers = []
+        given: dict[str, bytes] = {}
+        for header in record[4]:
+            name, value = header
+            if name in _GIVEN:
+                given[name] = value or b""
+            else:
+                headers.append(header)
+        headers.append((_REAL_TOPIC, topic.encode()))
+        if record[1] != BY_KEY:
+            headers.append((_REAL_QID, b"%d" % record[1]))
+        due_ms, rolls = int(given[_TIMER_OUT_MS]), int(given.get(_TIMER_ROLL_TIMES, 0))
+        # As long again as it has waited: an outage of a minute costs a handful of copies.
+        wait_ms = min(max(now_ms - due_ms, POSTPONED_AT_LEAST_MS), POSTPONED_AT_MOST_MS)
+        copied = Copied(record[6] if is_from_wheel else None, rolls, now_ms + wait_ms)
+        return headers + self._copies.headers(given[_UNIQ_KEY], due_ms, copied)
+
+
+def is_postponed(record: Outgoing) -> bool:
+    """Whether it is such a copy, on its way to the wheel."""
+    headers = record[4]
+    return bool(headers) and headers[-1][0] == _TIMER_NOT_BEFORE_MS

@@ -1,0 +1,76 @@
+"""Copies: what the sidecar itself writes to the wheel topic, and how it tells them from imitations.
+
+    rolled        due beyond the window: written anew to the end of its partition, so that no retention takes it
+    replaced      the message that a replacement brings
+    postponed     due, but its destination takes nothing just now: tried again later
+
+Each carries what its message has to keep, and a proof that only sidecars of one group can make.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from connectors.contract import Header
+from sidecar.intake.parse import whole_number
+from sidecar.records import Headers
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
+_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
+_ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
+_PROOF = str(Header.TIMER_ROLL_PROOF)
+_NOT_BEFORE = str(Header.TIMER_NOT_BEFORE_MS)
+
+
+class Copied(NamedTuple):
+    """What a copy says of itself."""
+
+    origin_offset: int | None
+    """The offset of what it is a copy of, on its own partition; None: that stands elsewhere, on a level topic."""
+    roll_times: int = 0
+    """How often it has been rolled."""
+    not_before_ms: int = 0
+    """Until when it is postponed, beyond its due time; 0: it is not."""
+
+
+class Copies:
+    """Writes and reads what copies carry.
+
+    Args:
+        proof_key: what tells this group's own copies from records of others that carry their headers.
+    """
+
+    def __init__(self, proof_key: bytes) -> None:
+        self._keyed = hashlib.blake2b(key=hashlib.blake2b(proof_key).digest(), digest_size=8)
+
+    def headers(self, uniq_key: bytes, due_ms: int, copied: Copied) -> Headers:
+        """What a copy carries besides its message's own headers and its destination."""
+        headers: Headers = [(_UNIQ_KEY, uniq_key), (_TIMER_DELIVER_MS, b"%d" % due_ms)]
+        if copied.origin_offset is not None:
+            headers.append((_ROLL_TIMES, b"%d" % copied.roll_times))
+            headers.append((_ORIGIN, b"%d" % copied.origin_offset))
+        headers.append((_PROOF, self._proof(uniq_key, copied)))
+        if copied.not_before_ms:
+            headers.append((_NOT_BEFORE, b"%d" % copied.not_before_ms))
+        return headers
+
+    def read(self, control: Mapping[str, bytes | None], offset: int, uniq_key: bytes) -> Copied | None:
+        """What the record at this offset is a copy of; None where it is none of ours."""
+        origin, times = whole_number(control.get(_ORIGIN)), whole_number(control.get(_ROLL_TIMES))
+        not_before = whole_number(control.get(_NOT_BEFORE))
+        if origin is None and times is None and not_before:
+            copied = Copied(None, 0, not_before)
+        elif origin is None or times is None or not 0 <= origin < offset or times < 0:
+            return None
+        else:
+            copied = Copied(origin, times, not_before or 0)
+        return copied if control.get(_PROOF) == self._proof(uniq_key, copied) else None
+
+    def _proof(self, uniq_key: bytes, copied: Copied) -> bytes:
+        keyed = self._keyed.copy()
+        origin = -1 if copied.origin_offset is None else copied.origin_offset
+        if copied.not_before_ms:
+            keyed.update(b"not before %d " % copied.not_before_ms)
+        keyed.update(b"%d %d " % (origin, copied.roll_times) + uniq_key)
+        return keyed.hexdigest().encode()

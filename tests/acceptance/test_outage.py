@@ -1,0 +1,83 @@
+"""A destination partition without a leader: its records wait, everybody else's go on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka import Headers, Kafka, Record, judge
+from tests.support.second_broker import FIRST, SECOND, two_brokers
+from tests.support.sidecar import SidecarProcess
+from tests.support.waiting import wait_until
+from tests.support.wheel import Produced, cancel, is_drained, now_ms, timed
+
+pytestmark = pytest.mark.kafka
+
+COUNT, ON_LEVEL = 2_000, 100
+"""Records for each destination, and how many of them by a delay level."""
+LATE_WHILE_AWAY_MS = 12_000
+"""A record for somebody else, due while the outage is not known yet, waits for the transaction that finds it out."""
+
+
+def on_level(prefix: str, destination: str, name: str, qid: int | None = None) -> Produced:
+    headers: Headers = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", name.encode())]
+    headers += [("REAL_QID", b"%d" % qid)] if qid is not None else []
+    return f"{prefix}SCHEDULE_TOPIC_XXXX-1", name.encode(), b"v", headers
+
+
+@pytest.mark.slow
+def test_a_partition_without_a_leader_holds_up_nobody_else(
+    prefix: str, sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    with two_brokers(tmp_path / "second") as (first, second):
+        kafka = Kafka(first.bootstrap_servers)
+        orders = kafka.create_topic(f"{prefix}orders", 3)
+        sidecar.settings |= {"bootstrap_servers": first.bootstrap_servers, "levels": "1s 5s", "partitions": 2}
+        sidecar.start()
+        pid = sidecar.process.pid
+        second.start()
+        away = second.create_topic(f"{prefix}away", SECOND)
+        half = second.create_topic(f"{prefix}half", FIRST, SECOND)
+        second.kill()
+        wait_until(lambda: _leader(kafka, away) < 0, "the partition has no leader", 30, poll_s=0.2)
+        began_ms = now_ms()
+        # 1. For everybody, on the wheel by key, and on a level by key or by partition.
+        names = [(topic, number, f"{topic}-{number}") for number in range(COUNT) for topic in (orders, away, half)]
+        kafka.produce(
+            on_level(prefix, topic, name, number % 2 if topic == half else None)
+            if number < ON_LEVEL
+            else timed(prefix, topic, name, ("TIMER_DELIVER_MS", began_ms + 1_000 + 10 * number))
+            for topic, number, name in names
+        )
+        # 2. The others go on, while theirs wait.
+        kafka.read([orders], COUNT, 90)
+        assert sidecar.metric("timewheel_unavailable_destination_partitions") == 2
+        assert sidecar.metric("timewheel_postponed_total") > 0
+        assert f"{away}-0: takes no records (no leader)" in sidecar.get("/readyz")[1]
+        # 3. What waits can be cancelled, also after the sidecar was killed.
+        sidecar.kill()
+        sidecar.start()
+        doomed = [f"{away}-{number}" for number in range(COUNT - 50, COUNT)]
+        kafka.produce(cancel(prefix, name) for name in doomed)
+        wait_until(
+            lambda: sidecar.metric("timewheel_cancels_total", outcome="cancelled") == len(doomed), "cancelled", 60
+        )
+        # 4. It comes back.
+        second.start()
+        wait_until(lambda: is_drained(kafka, prefix, sidecar), "all is delivered", 120, poll_s=0.5)
+        delivered = kafka.read([orders, away, half], len(names) - len(doomed))
+        judge({name for _, _, name in names} - set(doomed), delivered).assert_exactly_once()
+        punctual = [record for record in delivered if record.topic == orders]
+        assert max(record.lateness_ms for record in punctual) < LATE_WHILE_AWAY_MS
+        assert sidecar.process.pid != pid
+        _are_in_their_partitions(delivered, half)
+
+
+def _leader(kafka: Kafka, topic: str) -> int:
+    return int(kafka.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+
+
+def _are_in_their_partitions(delivered: list[Record], half: str) -> None:
+    named = {f"{half}-{number}": number % 2 for number in range(ON_LEVEL)}
+    found = {record.text("UNIQ_KEY"): record.partition for record in delivered if record.text("UNIQ_KEY") in named}
+    assert found == named

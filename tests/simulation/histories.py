@@ -1,0 +1,40 @@
+"""Histories by their seeds, as the processes of a pool go through them."""
+
+import pytest
+import structlog
+
+from tests.simulation.ledger import Violation
+from tests.simulation.mutations import Mutation
+from tests.simulation.world import World
+
+Went = tuple[int, str | None, dict[str, int]]
+"""Seed; what was found, None where nothing was; how often each label was passed, and each damage done."""
+
+
+def be_quiet() -> None:
+    """A simulation logs thousands of lines of no interest."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
+
+
+def go_through(seed: int) -> Went:
+    """One history."""
+    world, found = World(seed), None
+    try:
+        world.run()
+    except Violation as violation:
+        found = str(violation)
+    hits = world.kafka.faults.hits.copy()
+    for replica in world.replicas:
+        hits.update(replica.disk.hits)
+    return seed, found, dict(hits)
+
+
+def first_to_tell(mutation: Mutation, first: int, count: int) -> int | None:
+    """The first seed of so many whose history goes wrong with the fault, and does not without it."""
+    for seed in range(first, first + count):
+        with pytest.MonkeyPatch.context() as patch:
+            mutation(patch)
+            is_wrong = go_through(seed)[1] is not None
+        if is_wrong and go_through(seed)[1] is None:
+            return seed
+    return None

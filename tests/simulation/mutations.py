@@ -1,0 +1,333 @@
+"""Faults put into the sidecar by hand: what the simulation has to find."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from sidecar.clock import HighWaterClock
+from sidecar.dispatch import outages, wheel
+from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch.late import Late
+from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
+from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.intake import parse_wheel
+from sidecar.intake.parse_wheel import Schedule
+from sidecar.plan import Plan
+from sidecar.records import Headers, Outgoing
+from sidecar.store import opening, timer_log
+from sidecar.store.checkpoint import Checkpoint
+from sidecar.store.files import FileSystem
+from sidecar.store.layout import Int64Array
+from sidecar.store.payload_log import PayloadLog
+from sidecar.store.recovery import Case, Owner, judge
+from sidecar.store.timer_store import Loaded, TimerStore
+from sidecar.store.timer_wheel import TimerWheel
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch], None]
+
+
+# --- progress and transactions ----------------------------------------------------------------------------------------
+
+
+def progress_is_committed_before_its_records(patch: Patch) -> None:
+    commit = ExactlyOnce.commit
+
+    def without_offsets(self: ExactlyOnce, offsets: list[TopicPartition]) -> None:
+        commit(self, [])
+
+    patch.setattr(ExactlyOnce, "commit", without_offsets)
+
+
+def a_commit_that_times_out_counts_as_aborted(patch: Patch) -> None:
+    until_answered = ExactlyOnce._until_answered
+
+    def impatient(self: ExactlyOnce, call: Callable[[float], object], name: str) -> None:
+        def once(timeout_s: float) -> object:
+            try:
+                return call(timeout_s)
+            except KafkaException as exception:
+                if exception.args[0].code() == KafkaError._TIMED_OUT and name == "commit_transaction":
+                    raise TransactionAbortedError(exception.args[0]) from exception
+                raise
+
+        until_answered(self, once, name)
+
+    patch.setattr(ExactlyOnce, "_until_answered", impatient)
+
+    def unheard(self: ExactlyOnce) -> list[Any]:
+        self._turn += 1
+        return []
+
+    patch.setattr(ExactlyOnce, "abort", unheard)
+
+
+def the_lowest_needed_offset_is_the_committed_one(patch: Patch) -> None:
+    patch.setattr(WheelPartition, "_lowest_needed", lambda _self, _watermark, committed: committed)
+
+
+def a_quiet_partition_keeps_its_lowest_needed_offset(patch: Patch) -> None:
+    def is_behind(self: WheelPartition) -> bool:
+        return not self.is_recovering and self._done_below > self._committed
+
+    patch.setattr(WheelPartition, "has_progress", property(is_behind))
+
+
+def a_plan_holds_for_what_was_read_before_it(patch: Patch) -> None:
+    patch.setattr(
+        WheelProgress,
+        "decode",
+        classmethod(
+            lambda cls, metadata, offset, plan, decode=WheelProgress.decode.__func__: _with_plan(
+                decode(cls, metadata, offset, plan), plan
+            )
+        ),
+    )
+
+
+def _with_plan(progress: WheelProgress, plan: Plan) -> WheelProgress:
+    return WheelProgress(
+        watermark=progress.watermark,
+        lowest_needed=progress.lowest_needed,
+        plans=type(progress.plans)(((0, plan),)),
+    )
+
+
+# --- the watermark ----------------------------------------------------------------------------------------------------
+
+
+def what_arrives_due_overtakes_what_is_stored_and_due(patch: Patch) -> None:
+    patch.setattr(Late, "first_arrived_ms", property(lambda self: 0 if self else None))
+    patch.setattr(WheelPartition, "_is_more_due", lambda _self, _now_ms: False)
+
+
+def the_watermark_is_a_time_without_an_offset(patch: Patch) -> None:
+    def removed(self: Ready, loaded: Loaded) -> Loaded:
+        return loaded.where(loaded.act_ms > self._watermark[0])
+
+    patch.setattr(Ready, "_behind_watermark_removed", removed)
+
+
+def what_arrived_due_is_forgotten_by_an_abort(patch: Patch) -> None:
+    patch.setattr(Late, "put_back", Late.confirm)
+
+
+def records_go_out_a_little_early(patch: Patch) -> None:
+    take = Ready.take
+    patch.setattr(Ready, "take", lambda self, now_ms, *limits: take(self, now_ms + 20, *limits))
+
+
+def time_is_not_held_when_the_clock_steps_back(patch: Patch) -> None:
+    patch.setattr(HighWaterClock, "now_ms", lambda self: self._clock.now_ms() + 1_000)
+
+
+# --- cancels ----------------------------------------------------------------------------------------------------------
+
+
+def cancels_are_not_kept_for_roll_copies(patch: Patch) -> None:
+    patch.setattr(Cancels, "keep", lambda _self, _pending, _position: False)
+
+
+def tombstones_are_not_kept(patch: Patch) -> None:
+    copy_read = Cancels.copy_read
+
+    def without_trace(self: Cancels, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
+        hit = copy_read(self, schedule, act_ms, offset)
+        self._tombstones.clear()
+        return hit
+
+    patch.setattr(Cancels, "copy_read", without_trace)
+
+
+def cancels_are_not_written_down(patch: Patch) -> None:
+    patch.setattr(TimerStore, "delete", lambda _self, _targets: None)
+
+
+def a_cancel_that_could_not_be_written_down_leaves_a_gap(patch: Patch) -> None:
+    patch.setattr(Ready, "restore", lambda _self, _snapshot: None)
+
+
+def a_checkpoint_lies_between_a_cancel_and_its_copy(patch: Patch) -> None:
+    patch.setattr(Cancels, "is_any_across", lambda _self, _offset: False)
+
+
+def cancels_hit_what_comes_after_them(patch: Patch) -> None:
+    apply = WheelPartition._apply_cancels
+
+    def for_ever(self: WheelPartition, cancels: list[Pending], now_ms: int) -> None:
+        apply(self, [pending._replace(offset=pending.offset + 50) for pending in cancels], now_ms)
+
+    patch.setattr(WheelPartition, "_apply_cancels", for_ever)
+
+
+def a_cancel_forgets_its_topic(patch: Patch) -> None:
+    patch.setattr(wheel, "speaks_of", lambda _request, _topic: True)
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+
+def a_roll_loses_headers(patch: Patch) -> None:
+    wheel_headers = WheelPartition._wheel_headers
+
+    def instructions_only(self: WheelPartition, schedule: Schedule) -> Headers:
+        return wheel_headers(self, schedule._replace(carried=[]))
+
+    patch.setattr(WheelPartition, "_wheel_headers", instructions_only)
+
+
+def headers_of_an_earlier_life_stay(patch: Patch) -> None:
+    patch.setattr(parse_wheel, "_NOTED", parse_wheel._NOTED - {"TIMER_OUT_MS", "TIMER_ROLL_TIMES"})
+
+
+def anybody_may_write_roll_copies(patch: Patch) -> None:
+    patch.setattr(parse_wheel.WheelParser, "_proof", lambda *_: b"0123456789abcdef")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def a_checkpoint_names_the_files_of_now_and_the_offset_of_then(patch: Patch) -> None:
+    checkpoint = TimerStore.checkpoint
+
+    def eager(self: TimerStore, offset: int, _marks: object, extra: dict[str, Any]) -> None:
+        checkpoint(self, offset, self.marks(), extra)
+
+    patch.setattr(TimerStore, "checkpoint", eager)
+
+
+def a_checkpoint_runs_ahead_of_the_commit(patch: Patch) -> None:
+    def checkpoint(self: WheelPartition) -> None:
+        self._store.checkpoint(self.position, self._store.marks(), self._extra())
+
+    def trusting(*args: Any) -> Case:
+        case = judge(*args)
+        return Case.UNCLEAN if case is Case.AHEAD else case
+
+    patch.setattr(WheelPartition, "_checkpoint", checkpoint)
+    patch.setattr(opening, "judge", trusting)
+
+
+def a_checkpoint_lets_go_of_slots_that_are_on_the_wheel(patch: Patch) -> None:
+    oldest = TimerStore.oldest
+    patch.setattr(
+        TimerStore,
+        "oldest",
+        lambda self, from_ms, pending_from_ms: oldest(self, max(from_ms, pending_from_ms), pending_from_ms),
+    )
+
+
+def an_old_disk_is_trusted(patch: Patch) -> None:
+    def trusting(checkpoint: Any, owner: Owner, boot_id: str, committed: int, _lowest: int) -> Case:
+        return judge(checkpoint, owner, boot_id, committed, 0)
+
+    patch.setattr(opening, "judge", trusting)
+
+
+def a_wheel_is_taken_for_whole_unseen(patch: Patch) -> None:
+    def trusting(directory: Path, fs: FileSystem, checkpoint: Checkpoint) -> TimerWheel | None:
+        if fs.size(directory / "timerwheel") is None:
+            return None
+        return TimerWheel(directory / "timerwheel", checkpoint.slots_total, checkpoint.precision_ms, fs)
+
+    patch.setattr(opening, "_whole_wheel", trusting)
+
+
+def the_timer_log_is_not_checked(patch: Patch) -> None:
+    patch.setattr(timer_log, "crc32", lambda *_: 0)
+
+
+def payloads_are_not_checked(patch: Patch) -> None:
+    patch.setattr(PayloadLog, "_verify", lambda *_: None)
+
+
+def a_full_disk_loses_what_could_not_be_stored(patch: Patch) -> None:
+    block = WheelPartition._block
+
+    def go_on(self: WheelPartition, error: Any, cancels: list[Pending], now_ms: int) -> None:
+        position = self.position
+        block(self, error, cancels, now_ms)
+        self.position = position
+
+    patch.setattr(WheelPartition, "_block", go_on)
+
+
+def a_full_disk_stops_intake_for_good(patch: Patch) -> None:
+    patch.setattr(wheel, "TRY_AGAIN_MS", 10**12)
+
+
+def slots_lose_their_order(patch: Patch) -> None:
+    load = TimerStore.load
+
+    def shuffled(self: TimerStore, slot_ms: int) -> Loaded:
+        loaded = load(self, slot_ms)
+        backwards: Int64Array = np.arange(len(loaded.act_ms) - 1, -1, -1)
+        return loaded.where(backwards)
+
+    patch.setattr(TimerStore, "load", shuffled)
+
+
+# --- destinations that take nothing -----------------------------------------------------------------------------------
+
+
+def what_is_postponed_is_due_beyond_the_wheel(patch: Patch) -> None:
+    patch.setattr(outages, "POSTPONED_AT_LEAST_MS", 10**7)
+    patch.setattr(outages, "POSTPONED_AT_MOST_MS", 10**7)
+
+
+def what_is_postponed_is_not_known_to_be_on_its_way(patch: Patch) -> None:
+    note = WheelPartition._note_copy
+
+    def of_rolls_only(self: WheelPartition, record: Outgoing, then: Callable[[bytes], None]) -> None:
+        if not outages.is_postponed(record):
+            note(self, record, then)
+
+    patch.setattr(WheelPartition, "_note_copy", of_rolls_only)
+
+
+def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:
+    """Before the cancel, which lies ahead of the committed offset, is read again."""
+    patch.setattr(WheelPartition, "is_recovering", property(lambda self: self.position < self._replay_until))
+
+
+MUTATIONS: Sequence[Mutation] = (
+    progress_is_committed_before_its_records,
+    a_commit_that_times_out_counts_as_aborted,
+    the_lowest_needed_offset_is_the_committed_one,
+    a_quiet_partition_keeps_its_lowest_needed_offset,
+    a_plan_holds_for_what_was_read_before_it,
+    what_arrives_due_overtakes_what_is_stored_and_due,
+    the_watermark_is_a_time_without_an_offset,
+    what_arrived_due_is_forgotten_by_an_abort,
+    records_go_out_a_little_early,
+    time_is_not_held_when_the_clock_steps_back,
+    cancels_are_not_kept_for_roll_copies,
+    tombstones_are_not_kept,
+    cancels_are_not_written_down,
+    a_cancel_that_could_not_be_written_down_leaves_a_gap,
+    a_checkpoint_lies_between_a_cancel_and_its_copy,
+    cancels_hit_what_comes_after_them,
+    a_cancel_forgets_its_topic,
+    a_roll_loses_headers,
+    headers_of_an_earlier_life_stay,
+    anybody_may_write_roll_copies,
+    a_checkpoint_names_the_files_of_now_and_the_offset_of_then,
+    a_checkpoint_runs_ahead_of_the_commit,
+    a_checkpoint_lets_go_of_slots_that_are_on_the_wheel,
+    an_old_disk_is_trusted,
+    a_wheel_is_taken_for_whole_unseen,
+    the_timer_log_is_not_checked,
+    payloads_are_not_checked,
+    a_full_disk_loses_what_could_not_be_stored,
+    a_full_disk_stops_intake_for_good,
+    slots_lose_their_order,
+    what_is_postponed_is_due_beyond_the_wheel,
+    what_is_postponed_is_not_known_to_be_on_its_way,
+    what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
+)

@@ -1,0 +1,139 @@
+"""Which destination partitions take nothing, and what becomes of their records."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.contract import TopicNames
+from connectors.murmur2 import partition_of_key
+from connectors.testing import ManualClock
+from sidecar.dispatch.outages import LOOK_EVERY_MS, Outages, Replicas, is_postponed
+from sidecar.records import BY_KEY, Outgoing, Rejection
+from tests.support.logged import logged
+from tests.support.one_wheel import COPIES, NOW_MS, WHEEL, due, message, opened, sent
+
+WHOLE, LEADERLESS, THIN = Replicas(True, 3, 3), Replicas(False, 0, 3), Replicas(True, 1, 3)
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+class Cluster:
+    """Topics as Kafka tells of them, and the outages of a sidecar that looks at them."""
+
+    def __init__(self, **topics: Mapping[int, Replicas]) -> None:
+        self.topics = topics
+        self.is_silent = False
+        self.clock = ManualClock()
+        self.outages = Outages(TopicNames(), self.clock, self._look, lambda: COPIES)
+
+    def _look(self, topic: str) -> Mapping[int, Replicas]:
+        if self.is_silent:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return self.topics.get(topic, {})
+
+    def look_again(self) -> None:
+        self.clock.advance(LOOK_EVERY_MS)
+        self.outages.look_again()
+
+
+def a_record(topic: str | Rejection = "orders", partition: int = BY_KEY, key: bytes | None = b"k") -> Outgoing:
+    headers: list[tuple[str, bytes | None]] = [("TAGS", b"a"), ("UNIQ_KEY", b"u"), ("TIMER_OUT_MS", b"%d" % NOW_MS)]
+    return topic, partition, key, b"v", headers, NOW_MS, 7, []
+
+
+@pytest.mark.parametrize("replicas", [LEADERLESS, THIN])
+def test_a_partition_that_did_not_take_its_records_and_is_not_whole_is_left_out(replicas: Replicas) -> None:
+    cluster = Cluster(orders={0: WHOLE, 1: replicas})
+    assert not cluster.outages
+    with logged() as lines:
+        cluster.outages.suspect([("orders", 1, TIMED_OUT), ("orders", 0, TIMED_OUT)])
+    assert list(cluster.outages.in_words) == ["orders-1"]
+    assert [(line["event"], line["partition"]) for line in lines] == [("destination takes nothing", 1)]
+
+
+def test_what_kafka_says_of_innocents_and_of_topics_of_ours_is_no_suspicion() -> None:
+    cluster = Cluster(**{"orders": {0: LEADERLESS}, WHEEL: {0: LEADERLESS}, "DLQ-g": {0: LEADERLESS}})
+    purged = KafkaError(KafkaError._PURGE_QUEUE)
+    cluster.outages.suspect([("orders", 0, purged), (WHEEL, 0, TIMED_OUT), ("DLQ-g", 0, TIMED_OUT)])
+    assert not cluster.outages
+
+
+def test_it_counts_again_when_it_has_come_back() -> None:
+    cluster = Cluster(orders={0: LEADERLESS, 1: THIN}, gone={0: LEADERLESS})
+    cluster.outages.suspect([("orders", 0, TIMED_OUT), ("orders", 1, TIMED_OUT), ("gone", 0, TIMED_OUT)])
+    cluster.look_again()
+    assert list(cluster.outages.in_words) == ["gone-0", "orders-0", "orders-1"]
+    cluster.is_silent = True
+    cluster.look_again()
+    assert len(cluster.outages.in_words) == 3
+    cluster.is_silent = False
+    del cluster.topics["gone"]
+    cluster.topics["orders"] = {0: THIN, 1: Replicas(True, 2, 3)}  # may be enough: the next time-out would tell
+    cluster.look_again()
+    assert not cluster.outages
+
+
+def test_only_its_own_records_are_postponed() -> None:
+    by_partition = {partition_of_key(key, 2): key for key in (b"a", b"b", b"c", b"d", b"e")}
+    cluster = Cluster(orders={0: WHOLE, 1: LEADERLESS})
+    cluster.outages.suspect([("orders", 1, TIMED_OUT)])
+    others = [
+        a_record(key=by_partition[0]),
+        a_record(partition=0, key=by_partition[1]),
+        a_record("bills"),
+        a_record(Rejection(None, "why")),  # type: ignore[arg-type]
+    ]
+    theirs = [a_record(key=by_partition[1]), a_record(partition=1, key=by_partition[0])]
+    assert cluster.outages.postponed(others, NOW_MS) == others
+    for record, copy in zip(theirs, cluster.outages.postponed(theirs, NOW_MS, 3), strict=True):
+        assert copy[:4] == (WHEEL, 3, *record[2:4])
+        assert copy[5:] == record[5:]
+        assert is_postponed(copy)
+        assert not is_postponed(record)
+        assert dict(copy[4])["TIMER_DELIVER_MS"] == b"%d" % NOW_MS
+        assert dict(copy[4]).get("REAL_QID") == (b"1" if record[1] == 1 else None)
+
+
+def test_a_record_without_a_key_goes_to_another_partition_while_one_is_left() -> None:
+    cluster = Cluster(orders={0: WHOLE, 1: LEADERLESS, 2: WHOLE})
+    cluster.outages.suspect([("orders", 1, TIMED_OUT)])
+    sent_to = {record[:2] for record in cluster.outages.postponed([a_record(key=None)] * 10, NOW_MS)}
+    assert sent_to == {("orders", 0), ("orders", 2)}
+    cluster.topics["orders"] = dict.fromkeys(range(3), LEADERLESS)
+    cluster.outages.suspect([("orders", number, TIMED_OUT) for number in range(3)])
+    assert {record[0] for record in cluster.outages.postponed([a_record(key=None)], NOW_MS)} == {WHEEL}
+
+
+@pytest.mark.parametrize(("late_ms", "wait_ms"), [(0, 5_000), (7_000, 7_000), (10**9, 60_000)])
+def test_it_waits_as_long_again_as_it_has_waited(late_ms: int, wait_ms: int) -> None:
+    cluster = Cluster(orders={0: LEADERLESS})
+    cluster.outages.suspect([("orders", 0, TIMED_OUT)])
+    (copy,) = cluster.outages.postponed([a_record()], NOW_MS + late_ms)
+    assert int(dict(copy[4])["TIMER_NOT_BEFORE_MS"] or 0) == NOW_MS + late_ms + wait_ms
+
+
+def test_a_postponed_message_comes_back_can_be_cancelled_and_keeps_its_due_time(tmp_path: Path) -> None:
+    cluster = Cluster(orders={0: LEADERLESS})
+    wheel = opened(tmp_path, outages=cluster.outages)
+    wheel.offer([due(0, NOW_MS - 10, uniq_key=b"kept"), due(1, NOW_MS - 10, uniq_key=b"cancelled")], NOW_MS)
+    cluster.outages.suspect([("orders", 0, TIMED_OUT)])
+    copies, (offset, _) = sent(wheel, NOW_MS)
+    assert offset == 2
+    assert [copy[:2] for copy in copies] == [(WHEEL, 0), (WHEEL, 0)]
+    wheel.offer([message(2 + number, *copy[4]) for number, copy in enumerate(copies)], NOW_MS)
+    wheel.offer([message(4, ("TIMER_DEL_UNIQKEY", b"cancelled"))], NOW_MS)
+    cluster.topics["orders"] = {0: WHOLE}
+    cluster.look_again()
+    assert not cluster.outages
+    assert sent(wheel, NOW_MS + 4_999)[0] == []
+    delivered, _ = sent(wheel, NOW_MS + 5_000)
+    assert [record[0] for record in delivered] == ["orders"]
+    assert delivered[0][4] == [("UNIQ_KEY", b"kept"), ("TIMER_OUT_MS", b"%d" % (NOW_MS - 10))]
+
+
+def test_nobody_else_can_postpone(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    forged = [("TIMER_NOT_BEFORE_MS", b"%d" % (NOW_MS + 10**6)), ("TIMER_ROLL_PROOF", b"0123456789abcdef")]
+    wheel.offer([message(0, ("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"%d" % NOW_MS), *forged)], NOW_MS)
+    assert [record[0] for record in sent(wheel, NOW_MS)[0]] == ["orders"]

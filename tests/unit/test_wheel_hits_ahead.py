@@ -1,0 +1,28 @@
+"""Cancels read ahead of the committed offset, that have taken out something from below it."""
+
+from pathlib import Path
+
+from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+
+
+def test_a_rebuild_sends_nothing_before_it_has_read_a_cancel_that_had_hit(tmp_path: Path) -> None:
+    """What it took out is pending again in the new files, and due: it must not go out before the cancel is read."""
+    records = [
+        due(0, NOW_MS + 1_000, uniq_key=b"cancelled"),
+        due(1, NOW_MS - 1, uniq_key=b"waits"),
+        message(2, ("TIMER_DEL_UNIQKEY", b"cancelled")),
+        due(3, NOW_MS + 500, uniq_key=b"later"),
+    ]
+    before = opened(tmp_path / "one")
+    before.offer(records[:3], NOW_MS)
+    _, (offset, metadata) = sent(before, NOW_MS, most=0)
+    assert offset == 1
+    after = opened(tmp_path / "two", offset, metadata, end=4, now_ms=NOW_MS + 2_000)
+    after.offer(records[:2], NOW_MS + 2_000)
+    assert after.next_due_ms is None
+    assert after.is_recovering
+    assert after.take(NOW_MS + 2_000, 10, 10_000) == []
+    after.offer(records[2:], NOW_MS + 2_000)
+    assert not after.is_recovering
+    delivered, _ = sent(after, NOW_MS + 2_000)
+    assert [record[6] for record in delivered] == [1, 3]
