@@ -14,6 +14,9 @@ COPY pyproject.toml constraints.txt ./
 RUN python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["otel"], sep="\n")' > requirements.txt \
  && pip --python /opt/timewheel/bin/python install --quiet --constraint constraints.txt --requirement requirements.txt
 
+# What tells what is in the image; it stays in this stage.
+RUN python -m venv /opt/bill && /opt/bill/bin/pip install --quiet --constraint constraints.txt cyclonedx-bom
+
 # --- Timewheel itself, from the source.
 FROM dependencies AS package
 COPY README.md LICENSE ./
@@ -22,7 +25,9 @@ COPY sidecar sidecar
 COPY spark spark
 RUN pip --python /opt/timewheel/bin/python install --quiet --no-deps --constraint constraints.txt . \
  && find /opt/timewheel -depth -type d -name tests -exec rm -rf {} + \
- && python -m compileall -q -j 0 /opt/timewheel/lib
+ && python -m compileall -q -j 0 /opt/timewheel/lib \
+ && /opt/bill/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
+      --output-file /opt/timewheel/sbom.cdx.json /opt/timewheel/bin/python
 
 # --- What the images have in common: a user that owns nothing, and a directory that it may write to.
 FROM python:${PYTHON_VERSION}-slim AS base
@@ -36,6 +41,8 @@ LABEL org.opencontainers.image.title="Timewheel" \
 RUN groupadd --gid 10001 timewheel \
  && useradd --uid 10001 --gid timewheel --no-create-home --home-dir /tmp --shell /usr/sbin/nologin timewheel \
  && install -d -o timewheel -g timewheel -m 0770 /var/lib/timewheel
+# What the image holds, as CycloneDX.
+RUN install -d /usr/share/timewheel && ln -s /opt/timewheel/sbom.cdx.json /usr/share/timewheel/sbom.cdx.json
 ENV PATH=/opt/timewheel/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 STOPSIGNAL SIGTERM
 # Exec form: the process is the container's first, and hears SIGTERM itself.
@@ -59,7 +66,9 @@ CMD ["run"]
 FROM package AS audit-package
 ENV TIMEWHEEL_CACHE_DIR=/opt/timewheel/cache
 RUN pip --python /opt/timewheel/bin/python install --quiet --constraint constraints.txt ".[spark]" \
- && /opt/timewheel/bin/python -m spark.packages
+ && /opt/timewheel/bin/python -m spark.packages \
+ && /opt/bill/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
+      --output-file /opt/timewheel/sbom.cdx.json /opt/timewheel/bin/python
 
 FROM base AS audit
 COPY --from=audit-package /opt/timewheel /opt/timewheel

@@ -1,5 +1,6 @@
 # Everything a fresh machine with Python 3.11 or newer needs is fetched by the target that needs it.
 PYTHON ?= python3
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -10,8 +11,8 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose docs check charts scan-charts format bench
-.PHONY: bench-audit lock clean
+.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose fuzz docs check advisories sbom charts
+.PHONY: scan-charts format bench bench-audit lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,20 @@ $(VENV)/user: $(VENV)/created pyproject.toml constraints.txt
 $(VENV)/dev: $(VENV)/user
 	@echo "installing timewheel[embedded,otel,spark,dev] into $(VENV)"
 	@$(INSTALL) '.[embedded,otel,spark,dev]'
+	@touch $@
+
+$(VENV)/fuzz: $(VENV)/dev
+	@$(INSTALL) '.[embedded,otel,spark,dev,fuzz]'
+	@touch $@
+
+$(VENV)/supply: $(VENV)/dev
+	@$(INSTALL) '.[embedded,otel,spark,dev,supply]'
+	@touch $@
+
+# What the image holds, nothing else of the machine: the same requirements, in an environment of their own.
+$(VENV)/image: $(VENV)/supply
+	@$(PYTHON) -m venv --without-pip --clear $@
+	@$(BIN)/pip --python $@/bin/python install --quiet --disable-pip-version-check --constraint constraints.txt '.[otel]'
 	@touch $@
 
 setup: $(VENV)/dev ## Fetch everything: virtual environment, Kafka's and Spark's jars, a Java runtime where there is none
@@ -51,7 +66,10 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 	@$(BIN)/pytest -m slow
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
-	@$(BIN)/pytest tests/unit tests/simulation
+	@$(BIN)/pytest tests/unit tests/simulation tests/fuzz
+
+fuzz: $(VENV)/fuzz ## Each target guided by coverage for SECONDS=60; TARGETS='checkpoint logs' for some; adds to the corpus
+	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 test-compose: $(VENV)/dev ## docker-compose.yml on a Docker engine: schedule, receive, kill the sidecar, receive the rest
 	@TIMEWHEEL_TEST_COMPOSE=$${TIMEWHEEL_TEST_COMPOSE:-1} $(BIN)/pytest tests/acceptance/test_compose.py
@@ -75,10 +93,18 @@ test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (M
 docs: $(VENV)/dev ## Write the pages of docs/reference that follow from the code
 	@$(BIN)/python -m docs.generate
 
-check: $(VENV)/dev ## Format, lint, types
+check: $(VENV)/supply ## Format, lint, types, known vulnerabilities
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.supply.advisories
+
+advisories: $(VENV)/supply ## Whether what is pinned in constraints.txt is known to be vulnerable; part of check
+	@$(BIN)/python -m tests.supply.advisories
+
+sbom: $(VENV)/image ## What the image holds, as CycloneDX: timewheel.cdx.json
+	@$(BIN)/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml -o timewheel.cdx.json $(VENV)/image/bin/python
+	@echo timewheel.cdx.json
 
 format: $(VENV)/dev ## Put the code into the shape that check wants
 	@$(BIN)/ruff format .
@@ -96,4 +122,4 @@ lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 		--all-extras --upgrade pyproject.toml --output-file constraints.txt
 
 clean: ## Remove the virtual environment and what tools left behind
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info .fuzz timewheel.cdx.json

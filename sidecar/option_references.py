@@ -15,6 +15,12 @@ MAX_BYTES = 1 << 20
 """No password or certificate is larger than this."""
 
 
+class Resolved(str):
+    """A value that has come from elsewhere, whatever it is: not to be shown."""
+
+    __slots__ = ()
+
+
 def resolve(option: str, value: str, environ: Mapping[str, str] | None = None) -> str:
     """The value with what it names in its place; any other text is left as it is.
 
@@ -41,4 +47,5 @@ def resolve(option: str, value: str, environ: Mapping[str, str] | None = None) -
         except UnicodeDecodeError:
             raise ValueError(f"{option} names {reference[0]}: {path} is no UTF-8 text") from None
 
-    return _REFERENCE.sub(read, value)
+    resolved, count = _REFERENCE.subn(read, value)
+    return Resolved(resolved) if count else value

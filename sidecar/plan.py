@@ -15,17 +15,22 @@ it to the end of its topic, so that no retention removes it. RIP-43's one-third 
     ((1999, False), (2000, True))
 """
 
+from typing import Annotated
+
 import msgspec
 
 from sidecar.intake.parse import PARSER_VERSION
+from sidecar.intake.progress import Offset
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What decides when. One letter a field: it stands in Kafka's commit metadata."""
 
-    roll_window_ms: int = msgspec.field(name="r")
-    precision_ms: int = msgspec.field(name="s")
-    max_delay_ms: int = msgspec.field(name="m")
+    roll_window_ms: Milliseconds = msgspec.field(name="r")
+    precision_ms: Milliseconds = msgspec.field(name="s")
+    max_delay_ms: Milliseconds = msgspec.field(name="m")
     levels: str = msgspec.field(name="l")
     """The level table, for wheel records that name a level."""
     parser: int = msgspec.field(name="p", default=PARSER_VERSION)
@@ -45,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Plans(msgspec.Struct, frozen=True, array_like=True):
     """The parameters by the offset from which they hold, oldest first."""
 
-    since: tuple[tuple[int, Plan], ...]
+    since: tuple[tuple[Offset, Plan], ...]
 
     def of(self, offset: int) -> Plan:
         """The plan that holds at an offset; before the first, the first."""

@@ -19,6 +19,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    InstanceOf,
     PlainSerializer,
     SecretStr,
     field_validator,
@@ -38,7 +39,7 @@ from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.data_dir import worker_name
 from sidecar.errors import UsageError
-from sidecar.option_references import resolve
+from sidecar.option_references import Resolved, resolve
 from sidecar.plan import Plan
 
 ENV_PREFIX = "TIMEWHEEL_"
@@ -117,7 +118,7 @@ Levels = Annotated[
     PlainSerializer(lambda levels: " ".join(map(format_duration, levels.delays_ms)), return_type=str),
 ]
 # Decoded where it is read, so that the maps of flags, environment and file are merged option by option.
-KafkaOptions = Annotated[dict[str, str], BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
+KafkaOptions = Annotated[dict[str, InstanceOf[str]], BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
 
 # An empty environment variable is no token.
 Token = Annotated[SecretStr | None, BeforeValidator(lambda token: token or None)]
@@ -376,7 +377,8 @@ class Settings(BaseSettings):
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""
         shown = self.model_dump(mode="json")
         shown["kafka"] = {
-            name: "**********" if _SECRET_OPTION.search(name) else option for name, option in self.kafka.items()
+            name: "**********" if _SECRET_OPTION.search(name) or isinstance(option, Resolved) else option
+            for name, option in self.kafka.items()
         }
         return shown
 
@@ -403,8 +405,17 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         raise UsageError(f"{config_file or 'settings'}: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):
-            raise UsageError(f"{config_file} is no YAML: {error}") from error
+            # Not the parser's words: of a password with a '*' or '!' before it they hold the rest.
+            raise UsageError(
+                f"{config_file} is no YAML{_place(error)}; text with special characters has to be quoted"
+            ) from None
         raise
+
+
+def _place(error: Exception) -> str:
+    """Where PyYAML has stopped, as far as it says."""
+    mark = getattr(error, "problem_mark", None)
+    return "" if mark is None else f": line {mark.line + 1}, column {mark.column + 1}"
 
 
 def unknown_environment() -> list[str]:

@@ -82,9 +82,9 @@ def _value(name: str, value: Any) -> Any:
     if name != "kafka":
         return value
     options = {}
-    for pair in value:
+    for number, pair in enumerate(value, start=1):
         key, separator, option = pair.partition("=")
         if not separator or not key:
-            raise typer.BadParameter(f"'{pair}' is not key=value", param_hint="--kafka")
+            raise typer.BadParameter(f"number {number} is not key=value", param_hint="--kafka")
         options[key] = option
     return options

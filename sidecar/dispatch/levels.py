@@ -20,6 +20,7 @@ from connectors.durations import format_duration
 from connectors.kafka import HEADER_ERRORS
 from sidecar.dispatch.outages import Outages
 from sidecar.intake.parse import PARSER_VERSION, Parser
+from sidecar.intake.progress import Offset
 from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
@@ -37,7 +38,7 @@ _UNREADABLE = Rejection(
 class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"rejected_below": "r", "parser": "p"}):
     """What a level partition commits beside its offset."""
 
-    rejected_below: int = 0
+    rejected_below: Offset = 0
     """Undeliverable records below this offset have been sent to the dead letters."""
     parser: int = PARSER_VERSION
 
@@ -49,7 +50,7 @@ class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"re
         """Progress from a commit's metadata; anything else's metadata reads as none."""
         try:
             progress = msgspec.json.decode(metadata or "{}", type=cls)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return cls()
         return progress if progress.parser == PARSER_VERSION else cls()
 

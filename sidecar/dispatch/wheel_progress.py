@@ -5,21 +5,26 @@ W  the watermark (time, offset): everything below I and up to it has been publis
 L  the lowest offset that a rebuild from Kafka still needs
 """
 
+from typing import Annotated
+
 import msgspec
 
-from sidecar.intake.progress import ProgressError
+from connectors.contract import DelayLevels
+from sidecar.intake.progress import Offset, ProgressError
 from sidecar.plan import Plan, Plans
 
 NOTHING_DONE = (-1, -1)
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is committed beside I."""
 
-    watermark: tuple[int, int] = msgspec.field(name="w", default=NOTHING_DONE)
-    lowest_needed: int = msgspec.field(name="l")
+    watermark: tuple[Int64, Int64] = msgspec.field(name="w", default=NOTHING_DONE)
+    lowest_needed: Offset = msgspec.field(name="l")
     plans: Plans = msgspec.field(name="p")
-    hits_ahead: tuple[int, ...] = msgspec.field(name="h", default=())
+    hits_ahead: tuple[Offset, ...] = msgspec.field(name="h", default=())
     """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
     beyond that, so that they would find nothing when they are read again."""
 
@@ -37,6 +42,20 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)))
         try:
             progress = msgspec.json.decode(metadata, type=cls)
-        except msgspec.MsgspecError as error:
+            _check(progress, committed_offset)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise ProgressError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
         return msgspec.structs.replace(progress, plans=progress.plans.changed(committed_offset, plan))
+
+
+def _check(progress: WheelProgress, committed_offset: int) -> None:
+    """Raises ValueError for what this or no Timewheel has committed, though it looks like that."""
+    if progress.lowest_needed > committed_offset:
+        raise ValueError("a rebuild would begin behind the committed offset")
+    offsets = [since for since, _ in progress.plans.since]
+    if not offsets or offsets != sorted(offsets):
+        raise ValueError("the plans are in no order")
+    for _, plan in progress.plans.since:
+        if plan.precision_ms < 1 or plan.roll_window_ms < 2 * plan.precision_ms:
+            raise ValueError("a record would roll for ever")
+        DelayLevels.parse(plan.levels)

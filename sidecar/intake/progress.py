@@ -13,7 +13,12 @@ progress cannot have been forgotten, because nothing in it is older than what th
     > end      any                                  STOP                         the topic was made anew, or truncated
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What stands in a commit's metadata is no offset otherwise."""
 
 
 class ProgressError(ValueError):

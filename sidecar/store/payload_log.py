@@ -302,10 +302,12 @@ class PayloadLog:
             at = behind
         if at:
             return position + at
+        if len(data) < HEADER_BYTES:
+            raise self._corrupt(position, f"{len(data)} bytes are left, no payload is so short")
         # Larger than a read, or cut short.
-        size = _HEADER.unpack_from(data)[0] if len(data) >= HEADER_BYTES else 1
+        size = _HEADER.unpack_from(data)[0]
         self.read(position, size)
-        return position + HEADER_BYTES + size
+        return position + HEADER_BYTES + int(size)
 
     def _repair(self) -> None:
         """Cut off what an append that failed has left behind the end."""

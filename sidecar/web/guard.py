@@ -259,7 +259,8 @@ class _Body:
             media_type = (_header(scope, b"content-type") or b"").decode("latin-1").partition(";")[0].strip().lower()
             if media_type != _JSON:
                 raise ProblemError(
-                    Kind.UNSUPPORTED_MEDIA_TYPE, f"the body is '{media_type}'; send JSON with Content-Type: {_JSON}"
+                    Kind.UNSUPPORTED_MEDIA_TYPE,
+                    f"the body is '{media_type[:100]}'; send JSON with Content-Type: {_JSON}",
                 )
         try:
             async with asyncio.timeout(self._guard.limits.body_within_s):

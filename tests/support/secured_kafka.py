@@ -1,4 +1,7 @@
-"""Kafka as a careful operator runs it: logins (SASL/PLAIN), and the standard authorizer, which wants an ACL for all."""
+"""Kafka as a careful operator runs it: logins (SASL/PLAIN), and the standard authorizer, which wants an ACL for all.
+
+With certificates also over TLS (SASL_SSL), where clients have to show one, too.
+"""
 
 import re
 import subprocess
@@ -37,15 +40,14 @@ class SecuredKafka:
 
     bootstrap_servers: str
     log_path: Path
+    certificates: "Certificates | None" = None
 
     def login(self, user: str) -> dict[str, str]:
         """librdkafka's options for a user."""
-        return {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": user + user,
-        }
+        login = {"sasl.mechanisms": "PLAIN", "sasl.username": user, "sasl.password": user + user}
+        if self.certificates is None:
+            return {"security.protocol": "SASL_PLAINTEXT", **login}
+        return {"security.protocol": "SASL_SSL", **login, **self.certificates.of_clients()}
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **self.login(ADMIN)})
@@ -59,9 +61,73 @@ class SecuredKafka:
         return [Denied(*found) for found in _DENIED.findall(self.log_path.read_text(errors="replace"))]
 
 
+@dataclass(frozen=True)
+class Certificates:
+    """An authority of its own in a directory, and what it has signed: the broker's certificate and the clients'."""
+
+    directory: Path
+    key_password: str
+
+    @classmethod
+    def made(cls, directory: Path, key_password: str) -> "Certificates":
+        """With openssl. Clients' keys are encrypted."""
+        certificates = cls(directory, key_password)
+        certificates.make_authority("ca")
+        certificates._sign("broker", "subjectAltName=IP:127.0.0.1")
+        certificates._sign("client", "extendedKeyUsage=clientAuth")
+        plain, encrypted = directory / "client.key", directory / "client-encrypted.key"
+        certificates._openssl("pkcs8", "-topk8", "-in", plain, "-out", encrypted, "-passout", f"pass:{key_password}")
+        return certificates
+
+    def make_authority(self, name: str) -> Path:
+        """Its certificate."""
+        certificate = self.directory / f"{name}.crt"
+        self._openssl(*self._new(name), "-x509", "-days", "2", "-out", certificate)
+        return certificate
+
+    def of_clients(self) -> dict[str, str]:
+        return {
+            "ssl.ca.location": str(self.directory / "ca.crt"),
+            "ssl.certificate.location": str(self.directory / "client.crt"),
+            "ssl.key.location": str(self.directory / "client-encrypted.key"),
+            "ssl.key.password": self.key_password,
+        }
+
+    def of_broker(self) -> dict[str, str]:
+        """Kafka's properties; PEM files, key and certificate in one."""
+        both = self.directory / "broker.pem"
+        both.write_text((self.directory / "broker.key").read_text() + (self.directory / "broker.crt").read_text())
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(both),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.directory / "ca.crt"),
+            "ssl.client.auth": "required",
+        }
+
+    def _sign(self, name: str, extension: str) -> None:
+        request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
+        extensions.write_text(extension)
+        self._openssl(*self._new(name), "-out", request)
+        authority = ("-CA", self.directory / "ca.crt", "-CAkey", self.directory / "ca.key", "-CAcreateserial")
+        certificate = ("-out", self.directory / f"{name}.crt", "-days", "2", "-extfile", extensions)
+        self._openssl("x509", "-req", "-in", request, *authority, *certificate)
+
+    def _new(self, name: str) -> list[str | Path]:
+        key = self.directory / f"{name}.key"
+        return ["req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-subj", f"/CN={name}"]
+
+    @staticmethod
+    def _openssl(*arguments: str | Path) -> None:
+        subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=True)
+
+
 @contextmanager
-def secured_kafka(directory: Path, users: Sequence[str]) -> Iterator[SecuredKafka]:
+def secured_kafka(
+    directory: Path, users: Sequence[str], certificates: Certificates | None = None
+) -> Iterator[SecuredKafka]:
     """A broker of its own in an empty directory, ended with the block."""
+    protocol = "SASL_PLAINTEXT" if certificates is None else "SASL_SSL"
     port, controller_port = any_free(), any_free()
     known = " ".join(f'user_{user}="{user}{user}"' for user in (ADMIN, *users))
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -70,12 +136,12 @@ def secured_kafka(directory: Path, users: Sequence[str]) -> Iterator[SecuredKafk
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listeners": f"{protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+        "inter.broker.listener.name": protocol,
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": (
             f'{module} username="{ADMIN}" password="{ADMIN}{ADMIN}" {known};'
         ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -89,6 +155,7 @@ def secured_kafka(directory: Path, users: Sequence[str]) -> Iterator[SecuredKafk
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "log.cleaner.dedupe.buffer.size": "16777216",
+        **({} if certificates is None else certificates.of_broker()),
     }
     file, log_path = directory / "server.properties", directory / "kafka.log"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
@@ -104,7 +171,7 @@ def secured_kafka(directory: Path, users: Sequence[str]) -> Iterator[SecuredKafk
         process = subprocess.Popen(
             [str(find_java().path), *flags, "-cp", class_path(), "kafka.Kafka", str(file)], stdout=log, stderr=log
         )
-    broker = SecuredKafka(f"127.0.0.1:{port}", log_path)
+    broker = SecuredKafka(f"127.0.0.1:{port}", log_path, certificates)
     try:
         admin = broker.admin()
 

@@ -235,3 +235,10 @@ def test_a_log_that_lacks_what_its_checkpoint_says_is_refused_and_not_touched(tm
     assert names(tmp_path) == [72, 108]
     with pytest.raises(PositionOutOfRange):
         a_log(tmp_path, end_position=1, start_position=2)
+
+
+def test_a_check_goes_on_where_too_little_is_left_for_a_payload(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}").write_bytes(bytes(3))
+    (tmp_path / f"{40:020d}").write_bytes(bytes(8))
+    log = PayloadLog(tmp_path, SEGMENT_BYTES, RealFileSystem(), end_position=3, only_look=True)
+    assert ["3 bytes are left" in problem for problem in log.check()] == [True]
