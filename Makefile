@@ -90,8 +90,9 @@ $(KUBE_SCORE):
 test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
 	@$(BIN)/pytest tests/docs
 
-docs: $(VENV)/dev ## Write the pages of docs/reference that follow from the code
+docs: $(VENV)/dev ## Write what follows from the code (docs/reference) and from benchmarks/results.json
 	@$(BIN)/python -m docs.generate
+	@$(BIN)/python -m benchmarks.chart
 
 check: $(VENV)/supply ## Format, lint, types, known vulnerabilities
 	@$(BIN)/ruff format --check .

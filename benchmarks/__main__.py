@@ -1,29 +1,29 @@
 """Every figure beside its floor: product and floor in turn, several times, on a Kafka of its own on this machine.
 
-Run it on an idle machine. A ratio stands when both slow down together, but a busy machine widens the spread, and a
-lateness does not scale at all.
+Run it on an idle machine, for some forty minutes; how it scales (straight-*, burst-*) is another half an hour, and is
+left out but for burst-beside-1m unless --only names it. A ratio stands when both slow down together, but a busy machine
+widens the spread, and a lateness does not scale at all.
 """
 
 import argparse
 import json
 import sys
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from benchmarks import machine, report
+from benchmarks import machine, report, results
 from benchmarks.figures import Result, Row
 from benchmarks.generator import HEAD
 from benchmarks.rows import ROWS
-from benchmarks.workload import Cluster, Load
+from benchmarks.workload import BYTES_AT_MOST, Cluster, Load
 from connectors.embedded import EmbeddedKafka
 
 OUT = Path(__file__).parent / "out"
-BYTES_AT_MOST = 500_000_000
-"""Of values in one run, where ``--records`` says nothing."""
 
 
 def main() -> None:
@@ -31,24 +31,30 @@ def main() -> None:
     console = _console()
     load = _load(arguments)
     described = machine.describe()
-    results: dict[str, Result] = {}
+    if arguments.save and (why := results.why_not_saved(described)):
+        sys.exit(why)
+    measured: dict[str, Result] = {}
     failed = False
     properties = {"log.segment.delete.delay.ms": "1000"}
     with EmbeddedKafka(heap="1g", server_properties=properties) as broker:
         cluster = Cluster(broker.bootstrap_servers)
-        for name in arguments.only or ROWS:
+        for name in arguments.only or (name for name, row in ROWS.items() if not row.is_extra):
             try:
-                results[name] = _measure(cluster, ROWS[name], load, arguments.runs)
+                measured[name] = _measure(cluster, ROWS[name], load, arguments.runs)
             except RuntimeError as error:  # the other rows stand
                 failed = True
                 console.print(f"[red]{ROWS[name].name}:[/] {escape(str(error))}")
-    console.print(report.table(results, load, described))
+    console.print(report.table(measured, load, described))
     if machine.is_busy(described):
         console.print("[yellow]The machine was busy with something else when this began: take no figure from it.[/]")
     out: Path = arguments.out or OUT / f"{time.strftime('%Y-%m-%dT%H-%M-%S')}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report.as_json(results, load, described), indent=2, ensure_ascii=False) + "\n")
+    told = report.as_json(measured, load, described)
+    out.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
     console.print(f"every run: {out}")
+    if arguments.save:
+        results.save(told)
+        console.print(f"saved: {results.PATH}; `make docs` brings it into the documentation")
     sys.exit(failed)
 
 
@@ -65,7 +71,7 @@ def _measure(cluster: Cluster, row: Row, load: Load, runs: int | None) -> Result
     pairs = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for number in progress.track(range(warm_ups + count), description=row.name):
-            pair = row.measure(cluster, load)
+            pair = row.measure(cluster, row.load(load))
             if number >= warm_ups:
                 pairs.append(pair)
     return Result(row, pairs)
@@ -79,8 +85,11 @@ def _load(arguments: argparse.Namespace) -> Load:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--only", choices=list(ROWS), action="append", help="measure this row; repeat for more")
-    parser.add_argument("--runs", type=_positive, help="pairs of runs a row (default 5, of pending 1)")
+    names = f"these rows, by name or pattern (such as 'burst*'); repeat for more: {', '.join(ROWS)}"
+    parser.add_argument("--only", type=_rows, metavar="ROW", action="extend", help=names)
+    parser.add_argument(
+        "--runs", type=_positive, help="pairs of runs a row (default 5, of pending and burst-beside-10m 1)"
+    )
     parser.add_argument("--records", type=_positive, help="records of a run that measures a rate (default 300,000)")
     parser.add_argument("--value-bytes", type=_value_bytes, default=200, help="size of their values (default 200)")
     parser.add_argument("--seconds", type=_seconds, default=20, help="how long a steady rate is kept up (default 20)")
@@ -88,7 +97,17 @@ def _arguments() -> argparse.Namespace:
         "--pending", type=_positive, help="records that wait (default 1,000,000; with --only pending ten times that)"
     )
     parser.add_argument("--out", type=Path, help="where the JSON goes (default benchmarks/out/TIME.json)")
+    parser.add_argument(
+        "--save", action="store_true", help=f"into {results.PATH.name} too, in place of what it has of the same rows"
+    )
     return parser.parse_args()
+
+
+def _rows(pattern: str) -> list[str]:
+    names = [name for name in ROWS if fnmatchcase(name, pattern)]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{pattern} is none of {', '.join(ROWS)}")
+    return names
 
 
 def _positive(text: str) -> int:

@@ -64,8 +64,12 @@ class Row(NamedTuple):
     measure: Callable[[Cluster, Load], Pair]
     floor_name: str
     figures: Sequence[Figure]
+    load: Callable[[Load], Load] = lambda load: load
+    """What the row makes of the load that the command line says."""
     is_long: bool = False
     """Measured once, without a warm-up, where nothing else is said."""
+    is_extra: bool = False
+    """Measured only where it is named."""
 
 
 class Result(NamedTuple):

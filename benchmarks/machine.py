@@ -8,6 +8,8 @@ from typing import Any
 import confluent_kafka
 import psutil
 
+from connectors.embedded.jars import kafka_version
+
 
 def describe() -> dict[str, Any]:
     """Hardware, system and versions; how busy the machine was before anything was measured."""
@@ -18,6 +20,7 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "librdkafka": confluent_kafka.libversion()[0],
+        "kafka": kafka_version(),
         "load_before": round(os.getloadavg()[0], 2),
     }
 

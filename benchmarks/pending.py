@@ -49,7 +49,7 @@ def pending(cluster: Cluster, load: Load) -> Pair:
     with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
         source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
         canaries = Canaries(cluster, source, cluster.create(f"{prefix}canaries"))
-        _fill(cluster, source, load.pending, canaries.destination)
+        fill_waiting(cluster, source, load.pending, canaries.destination)
         consumed, consumed_default = (
             _consume(cluster, kind, source, load.pending) for kind in ("consume", "consume-default")
         )
@@ -102,7 +102,8 @@ class Canaries:
         return time.monotonic()
 
 
-def _fill(cluster: Cluster, source: str, count: int, destination: str) -> None:
+def fill_waiting(cluster: Cluster, source: str, count: int, destination: str) -> None:
+    """Schedule records on the wheel, none of which is due within the hour."""
     real_topic = ("REAL_TOPIC", destination.encode())
     nearest_ms = time.time_ns() // 1_000_000 + NEAREST_MS
 

@@ -1,7 +1,9 @@
 """The figures as a table for people, and as JSON for whoever compares runs."""
 
 import statistics
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -27,15 +29,17 @@ def table(results: Mapping[str, Result], load: Load, machine: Mapping[str, objec
     return made
 
 
-def as_json(results: Mapping[str, Result], load: Load, machine: Mapping[str, object]) -> dict[str, object]:
+def as_json(results: Mapping[str, Result], load: Load, machine: Mapping[str, object]) -> dict[str, Any]:
     """Every run, and what the table says of it."""
     return {
+        "date": time.strftime("%Y-%m-%d"),
         "machine": dict(machine),
         "load": load._asdict(),
         "rows": {
             name: {
                 "name": result.row.name,
                 "floor": result.row.floor_name,
+                "load": result.row.load(load)._asdict(),
                 "figures": [_figure_as_json(figure, result.pairs) for figure in result.row.figures],
             }
             for name, result in results.items()
@@ -81,6 +85,7 @@ def _runs(pairs: Sequence[Pair]) -> str:
 
 
 def _figure_as_json(figure: Figure, pairs: Sequence[Pair]) -> dict[str, object]:
+    compared = [figure.compare(pair) for pair in pairs]
     return {
         "name": figure.name.strip(),
         "held": str(figure.held),
@@ -89,5 +94,6 @@ def _figure_as_json(figure: Figure, pairs: Sequence[Pair]) -> dict[str, object]:
         "reached": figure.is_reached(pairs),
         "timewheel": [pair.product[figure.name] for pair in pairs],
         "floor": None if figure.held is Held.ALONE else [pair.floor[figure.name] for pair in pairs],
-        "median": statistics.median(map(figure.compare, pairs)),
+        "median": statistics.median(compared),
+        "spread": [min(compared), max(compared)],
     }

@@ -20,6 +20,9 @@ from benchmarks.throughput import (
     straight_through,
 )
 
+BURST_BESIDE = 100_000
+"""Records of a burst of which it is asked whether those that wait slow it down."""
+
 _CPU = Figure(CPU, Held.EXTRA, form=",.1f")
 
 
@@ -39,6 +42,42 @@ def _lateness(rate: int, p50_goal: float | None = None, p99_goal: float | None =
             Figure(HELD, Held.RATIO),
             _CPU,
         ),
+    )
+
+
+def _size(value_bytes: int) -> Row:
+    return Row(
+        f"straight through, values of {value_bytes:,} bytes",
+        in_turn(straight_through, floor("relay", DUE_LONG_AGO)),
+        "raw transactional relay",
+        (_rate(0.85), _CPU),
+        lambda load: load.of_size(value_bytes),
+        is_extra=True,
+    )
+
+
+def _shape(name: str, partitions: int, workers: int = 1) -> Row:
+    return Row(
+        f"burst, {name}",
+        in_turn(
+            burst(partitions=partitions, workers=workers), floor("produce", partitions=partitions, processes=workers)
+        ),
+        "raw transactional produce" if workers == 1 else f"{workers} raw transactional producers",
+        (_rate(0.85), _CPU),
+        is_extra=True,
+    )
+
+
+def _beside(waiting: int, *, is_extra: bool = True, is_long: bool = False) -> Row:
+    """What a record costs must not depend on how many others wait."""
+    return Row(
+        f"burst beside {waiting:,} that wait",
+        in_turn(burst(waiting), burst(1_000)),
+        "the same beside 1,000",
+        (_rate(0.9), _CPU._replace(goal=1)),
+        lambda load: load.at_most(BURST_BESIDE),
+        is_long=is_long,
+        is_extra=is_extra,
     )
 
 
@@ -77,6 +116,9 @@ ROWS = {
         "raw transactional relay",
         (_rate(0.85), _CPU),
     ),
+    "straight-100": _size(100),
+    "straight-1000": _size(1_000),
+    "straight-10000": _size(10_000),
     "send-back": Row(
         "send-back",
         in_turn(send_back, retry_floors),
@@ -90,8 +132,14 @@ ROWS = {
         (_rate(0.7), _CPU),
     ),
     "burst": Row(
-        "burst, all due at once", in_turn(burst, floor("produce")), "raw transactional produce", (_rate(0.85), _CPU)
+        "burst, all due at once", in_turn(burst(), floor("produce")), "raw transactional produce", (_rate(0.85), _CPU)
     ),
+    "burst-3-partitions": _shape("3 partitions", 3),
+    "burst-12-partitions": _shape("12 partitions", 12),
+    "burst-2-workers": _shape("12 partitions, 2 workers", 12, workers=2),
+    "burst-beside-100k": _beside(100_000),
+    "burst-beside-1m": _beside(1_000_000, is_extra=False),
+    "burst-beside-10m": _beside(10_000_000, is_long=True),
     "intake": Row(
         "intake to disk",
         in_turn(intake, consume_floors),

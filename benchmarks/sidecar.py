@@ -73,9 +73,9 @@ class Sidecar:
         self._process.wait()
 
     def cpu_s(self) -> float:
-        """User and system time of the process so far."""
-        times = self._usage.cpu_times()
-        return float(times.user + times.system)
+        """User and system time so far of the process and its workers; not of the one that serves HTTP."""
+        times = [process.cpu_times() for process in [self._usage, *self._workers()]]
+        return float(sum(each.user + each.system for each in times))
 
     def memory(self) -> Memory:
         """What it takes now; Linux only."""
@@ -152,6 +152,9 @@ class Sidecar:
             self._check(f"{ingested} of {count} records taken in", deadline_s)
             time.sleep(0.25)
         return rate or count / (time.monotonic() - began_s)
+
+    def _workers(self) -> list[psutil.Process]:
+        return [child for child in self._usage.children() if "sidecar.workers" in child.cmdline()]
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self._address}{path}", timeout=5) as response:

@@ -1,21 +1,26 @@
 """Rates: what the sidecar gets through, and what a plain loop gets through, over the same records."""
 
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.figures import CPU, RATE, Measure, Values
+from benchmarks.pending import fill_waiting
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Headers, Load
 
 RATE_BESIDE_DEFAULTS = "records/s, beside default options"
 RATE_BESIDE_TWO_HEADERS = "records/s, beside two headers"
+INGESTED = "timewheel_ingested_records_total"
 BURST_AHEAD_S = 5.0
+BURST_REST_S = 0.5
+"""Before it falls due the CPU is not counted: it is that of taking in, and of waiting."""
 SLOWEST_INTAKE, SLOWEST_INTAKE_BYTES = 25_000, 25_000_000
 """Per second: what a burst is given to be written and taken in before it falls due."""
 
@@ -47,6 +52,7 @@ def send_back(cluster: Cluster, load: Load) -> Values:
         source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-sendback")
         cluster.fill(source, load.records, load.value_bytes, lambda _: list(FAILED))
         with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1h") as sidecar:
+            sidecar.wait_until_assigned()
             values = _drained(cluster, load, sidecar, waiting)
     return {**values, RATE_BESIDE_TWO_HEADERS: values[RATE]}
 
@@ -70,17 +76,36 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def burst(cluster: Cluster, load: Load) -> Values:
-    """Records that wait in the wheel and fall due at one instant; the CPU is that of releasing them."""
-    due_s = time.time() + BURST_AHEAD_S
-    due_s += load.records / SLOWEST_INTAKE + load.records * load.value_bytes / SLOWEST_INTAKE_BYTES
+def burst(waiting: int = 0, *, partitions: int = 1, workers: int = 1) -> Measure:
+    """Records that fall due at one instant, out of the wheel; the CPU is that of releasing them.
 
-    def wait_until_stored(sidecar: Sidecar) -> None:
-        sidecar.wait_for("timewheel_ingested_records_total", load.records)
-        if time.time() > due_s:
-            raise RuntimeError("the burst fell due before all of it was taken in: a busy machine? fewer --records?")
+    Args:
+        waiting: so many others wait there, for later.
+        partitions: of the wheel topic and of the destination.
+        workers: of the sidecar.
+    """
 
-    return _delivered(cluster, load, "wheel", ("TIMER_DELIVER_MS", b"%d" % (due_s * 1_000)), before=wait_until_stored)
+    def measure(cluster: Cluster, load: Load) -> Values:
+        with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
+            source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", partitions=partitions)
+            destination = cluster.create(f"{prefix}out", partitions=partitions)
+            fill_waiting(cluster, source, waiting, destination)
+            settings = {"topic_prefix": prefix, "levels": "1ms", "workers": workers}
+            with Sidecar(cluster.bootstrap_servers, Path(directory), **settings) as sidecar:
+                sidecar.wait_until_ready()
+                sidecar.wait_for(INGESTED, waiting, 60 + waiting / SLOWEST_INTAKE)
+                if waiting:
+                    os.sync()  # else the kernel brings them to the disk meanwhile
+                due_s = time.time() + BURST_AHEAD_S
+                due_s += load.records / SLOWEST_INTAKE + load.records * load.value_bytes / SLOWEST_INTAKE_BYTES
+                _fill(cluster, load, source, destination, ("TIMER_DELIVER_MS", b"%d" % (due_s * 1_000)))
+                sidecar.wait_for(INGESTED, waiting + load.records)
+                if time.time() > due_s:
+                    raise RuntimeError("the burst fell due before it was taken in: a busy machine? fewer --records?")
+                time.sleep(max(0.0, due_s - BURST_REST_S - time.time()))
+                return _drained(cluster, load, sidecar, destination)
+
+    return measure
 
 
 def intake(cluster: Cluster, load: Load) -> Values:
@@ -123,47 +148,42 @@ def retry_floors(cluster: Cluster, load: Load) -> Values:
     return values
 
 
-def floor(kind: str, *headers: tuple[str, bytes]) -> Measure:
-    """A plain loop of `benchmarks.floors`; ``headers`` are those of its source, beside REAL_TOPIC."""
+def floor(kind: str, *headers: tuple[str, bytes], partitions: int = 1, processes: int = 1) -> Measure:
+    """A plain loop of `benchmarks.floors`, or several side by side, each with its share of the records.
+
+    Args:
+        headers: of its source, beside REAL_TOPIC.
+        partitions: of its destination.
+    """
 
     def measure(cluster: Cluster, load: Load) -> Values:
-        with cluster.room() as prefix:
-            source, destination = cluster.create(f"{prefix}in"), cluster.create(f"{prefix}out")
+        share = load.records // processes
+        with cluster.room() as prefix, ExitStack() as running:
+            source = cluster.create(f"{prefix}in")
+            destination = cluster.create(f"{prefix}out", partitions=partitions)
             if kind != "produce":
                 _fill(cluster, load, source, destination, *headers)
-            arguments = (kind, cluster.bootstrap_servers, source, destination, load.records, load.value_bytes)
-            with Process("floors", *arguments) as process:
-                told = process.result()
-            rate = told.get("per_second") or cluster.rate(destination, load.records)
-        return {RATE: rate, CPU: told["cpu_s"] / load.records * 1e6}
+            arguments = (kind, cluster.bootstrap_servers, source, destination, share, load.value_bytes)
+            loops = [running.enter_context(Process("floors", *arguments)) for _ in range(processes)]
+            told = [loop.result() for loop in loops]
+            rate = told[0].get("per_second") or cluster.rate(destination, share * processes)
+        return {RATE: rate, CPU: sum(each["cpu_s"] for each in told) / (share * processes) * 1e6}
 
     return measure
 
 
-def _delivered(
-    cluster: Cluster,
-    load: Load,
-    queue: str,
-    *headers: tuple[str, bytes],
-    before: Callable[[Sidecar], object] = Sidecar.wait_until_assigned,
-) -> Values:
-    """Schedule records, start the sidecar, and let it deliver them all; ``before`` waits for what is not measured."""
+def _delivered(cluster: Cluster, load: Load, queue: str, *headers: tuple[str, bytes]) -> Values:
+    """Schedule records, start the sidecar, and let it deliver them all."""
     with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
         source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-{queue}")
         destination = cluster.create(f"{prefix}out")
         _fill(cluster, load, source, destination, *headers)
         with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms") as sidecar:
-            return _drained(cluster, load, sidecar, destination, before)
+            sidecar.wait_until_assigned()
+            return _drained(cluster, load, sidecar, destination)
 
 
-def _drained(
-    cluster: Cluster,
-    load: Load,
-    sidecar: Sidecar,
-    destination: str,
-    before: Callable[[Sidecar], object] = Sidecar.wait_until_assigned,
-) -> Values:
-    before(sidecar)
+def _drained(cluster: Cluster, load: Load, sidecar: Sidecar, destination: str) -> Values:
     before_s = sidecar.cpu_s()
     with cluster.watched(destination) as end_offset:  # not by its metrics: nobody asks the floor anything meanwhile
         sidecar.wait_until(end_offset, load.records, f"the end of {destination}")

@@ -18,6 +18,9 @@ BATCH_BYTES = 16 * 2**20
 """Most bytes of values in one transaction, the sidecar's default."""
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
+BYTES_AT_MOST = 500_000_000
+"""Of values in one run, where ``--records`` says nothing."""
+
 Headers = list[tuple[str, str | bytes | None]]
 HeadersOf = Callable[[int], Headers]
 
@@ -31,6 +34,13 @@ class Load(NamedTuple):
     """How long a steady rate is kept up."""
     pending: int
     """Records that wait on the wheel."""
+
+    def of_size(self, value_bytes: int) -> "Load":
+        """Another size, and fewer of them where it would be too many bytes."""
+        return self._replace(records=min(self.records, BYTES_AT_MOST // value_bytes), value_bytes=value_bytes)
+
+    def at_most(self, records: int) -> "Load":
+        return self._replace(records=min(self.records, records))
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,8 @@ class Cluster:
         return name
 
     def fill(self, topic: str, count: int, value_bytes: int, headers_of: HeadersOf) -> None:
-        """Write records to partition 0 as fast as it goes; nothing here is measured."""
+        """Write records to all partitions in turn as fast as it goes; nothing here is measured."""
+        partitions = self._partitions(topic)
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -72,11 +83,12 @@ class Cluster:
         )
         value = b"x" * value_bytes
         for number in range(count):
+            key, partition = KEYS[number % 100], number % partitions
             try:
-                producer.produce(topic, value, KEYS[number % 100], 0, headers=headers_of(number))
+                producer.produce(topic, value, key, partition, headers=headers_of(number))
             except BufferError:  # the broker sets the pace
                 producer.flush(120)
-                producer.produce(topic, value, KEYS[number % 100], 0, headers=headers_of(number))
+                producer.produce(topic, value, key, partition, headers=headers_of(number))
         if left := producer.flush(120):
             raise RuntimeError(f"{left} records could not be written to {topic}")
 
@@ -96,10 +108,11 @@ class Cluster:
 
     @contextmanager
     def watched(self, topic: str) -> Iterator[Callable[[], int]]:
-        """A function that asks where partition 0 ends: records, and a marker for each transaction."""
+        """A function that asks where the partitions end, in all: records, and a marker for each transaction."""
         consumer = self.reader(topic)
+        places = [TopicPartition(topic, partition) for partition in range(self._partitions(topic))]
         try:
-            yield lambda: int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+            yield lambda: sum(int(consumer.get_watermark_offsets(place, timeout=10)[1]) for place in places)
         finally:
             consumer.close()
 
@@ -108,7 +121,7 @@ class Cluster:
 
         What was appended together with the first record is not counted: it was made before the clock began.
         """
-        consumer = self.reader(topic)
+        consumer = self.reader(topic, self._partitions(topic))
         stamps: list[Sequence[int]] = []
         seen = 0
         deadline_s = time.monotonic() + timeout_s
@@ -122,6 +135,12 @@ class Cluster:
         appended_ms = np.concatenate([np.asarray(batch, np.int64) for batch in stamps])
         first_ms, last_ms = int(appended_ms.min()), int(appended_ms.max())
         return int((appended_ms > first_ms).sum()) / max(1, last_ms - first_ms) * 1_000
+
+    def _partitions(self, topic: str) -> int:
+        admin = self._admin()
+        while not (partitions := admin.list_topics(topic, timeout=10).topics[topic].partitions):
+            time.sleep(0.05)  # just created
+        return len(partitions)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})  # not every client's end
