@@ -8,62 +8,25 @@ from pathlib import Path
 import pytest
 
 from tests.support.kafka import Kafka, judge
+from tests.support.replicas import ASSIGNED, assigned, has_noticed, two_replicas, wait_shared
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import Produced, cancel, is_drained, now_ms, timed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-PARTITIONS = 6
-ASSIGNED = 3 * PARTITIONS
-"""Those of the wheel, of the one level, and of the send-back topic."""
 HOT_RECORDS = 6_000
 """Due in one second: who is stopped then has a transaction in hand."""
 
 
 @pytest.fixture
 def replicas(kafka: Kafka, prefix: str, tmp_path: Path) -> Iterator[list[SidecarProcess]]:
-    """Two sidecars of one group, each with a directory of its own."""
-    processes = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        processes.append(
-            SidecarProcess(
-                kafka.bootstrap_servers,
-                tmp_path / name,
-                topic_prefix=prefix,
-                group_id=f"{prefix}timewheel",
-                levels="1s",
-                partitions=PARTITIONS,
-                slots_total=3_600,
-                roll_window="6s",
-                batch_records=500,
-                session_timeout="6s",  # the least that a broker accepts unless told otherwise
-            )
-        )
-    with processes[0], processes[1]:
+    with two_replicas((kafka.bootstrap_servers,) * 2, prefix, tmp_path) as processes:
         yield processes
-
-
-def assigned(replica: SidecarProcess) -> float:
-    return replica.metric("timewheel_assigned_partitions")
 
 
 def delivered(replica: SidecarProcess) -> float:
     return replica.metric("timewheel_delivered_records_total", queue="wheel")
-
-
-def has_noticed(replica: SidecarProcess) -> bool:
-    """Whether Kafka has refused a replica what it went on with: it has made new clients, and asks for the progress."""
-    return replica.metric("timewheel_client_restarts_total") > 0
-
-
-def wait_shared(replicas: list[SidecarProcess]) -> None:
-    def shared() -> bool:
-        counts = [assigned(replica) for replica in replicas]
-        return min(counts) > 0 and sum(counts) == ASSIGNED
-
-    wait_until(shared, "both have their partitions")
 
 
 def test_a_replica_that_dies_and_one_that_wakes_as_a_zombie_lose_nothing_and_repeat_nothing(

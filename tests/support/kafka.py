@@ -102,12 +102,19 @@ class Kafka:
 
     def lag(self, group: str, topic: str) -> int:
         """Offsets of a topic that the group has still to go through; all of them where it has committed none."""
-        numbers = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
-        partitions = [TopicPartition(topic, number) for number in numbers]
-        asked = [ConsumerGroupTopicPartitions(group, partitions)]
-        committed = self._admin.list_consumer_group_offsets(asked)[group].result(10).topic_partitions
-        ends = self._admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
-        return sum(ends[place].result(10).offset - max(0, place.offset) for place in committed)
+        committed, ends = self.committed(group, topic), self.ends(topic)
+        return sum(end - committed[number] for number, end in ends.items())
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets that a group has committed, by partition; 0 where it has committed none."""
+        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in self._partitions(topic)])]
+        told = self._admin.list_consumer_group_offsets(asked)[group].result(10).topic_partitions
+        return {place.partition: max(0, place.offset) for place in told}
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The next offsets of a topic, by partition."""
+        latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in self._partitions(topic)}
+        return {place.partition: told.result(10).offset for place, told in self._admin.list_offsets(latest).items()}
 
     @contextmanager
     def followed(self, topic: str) -> Iterator["Follower"]:

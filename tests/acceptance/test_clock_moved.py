@@ -1,0 +1,74 @@
+"""The sidecar's wall clock set an hour ahead, and back, and further back, while records are delivered."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_levels import scheduled
+from tests.support.kafka import Kafka, judge
+from tests.support.moved_clock import MovedClock
+from tests.support.sidecar import SidecarProcess
+from tests.support.waiting import wait_until
+from tests.support.wheel import is_drained, now_ms, timed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(500)]
+
+HOUR_S = 3_600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a library is preloaded as Linux does it")
+@pytest.mark.parametrize("tool", ["cc"], indirect=True)
+def test_a_clock_that_is_moved_repeats_nothing_loses_nothing_and_nothing_is_early_by_the_highest_time_shown(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path, tool: str
+) -> None:
+    chance = random.Random(3)
+    clock = MovedClock(tool, tmp_path)
+    # The broker says when a record came: the sidecar's own timestamps are those of the clock that is moved.
+    destination = kafka.create_topic(f"{prefix}orders", 3, message_timestamp_type="LogAppendTime")
+    sidecar.settings |= {"levels": "1s 10s 1h", "batch_records": 100, "slots_total": 20_000, "roll_window": "5h"}
+    sidecar.start(env=clock.env)
+    pid = sidecar.process.pid
+    names: list[str] = []
+
+    def schedule(count: int, begin_ms: int, within_ms: int) -> None:
+        new = [f"w{len(names) + number}" for number in range(count)]
+        names.extend(new)
+        kafka.produce(
+            timed(prefix, destination, name, ("TIMER_DELIVER_MS", begin_ms + chance.randrange(within_ms)))
+            for name in new
+        )
+
+    def wait_delivered(more: int) -> None:
+        goal = sidecar.metric("timewheel_delivered_records_total") + more
+        wait_until(lambda: sidecar.metric("timewheel_delivered_records_total") >= goal, f"{more} more come", 120)
+
+    in_an_hour_ms = now_ms() + HOUR_S * 1_000
+    schedule(6_000, now_ms(), 60_000)
+    schedule(6_000, in_an_hour_ms, 600_000)  # within the ten minutes after that hour
+    kafka.produce(scheduled(prefix, destination, 9_000))  # a third of them wait for an hour
+    wait_until(lambda: sidecar.metric("timewheel_waiting_records", queue="3") == 3_000, "the long level is read", 120)
+    wait_delivered(500)
+    clock.move(HOUR_S)
+    wait_delivered(2_000)  # of thousands that are due all at once
+    clock.move(0)
+    wait_delivered(1_000)
+    schedule(2_000, now_ms(), 60_000)
+    wait_delivered(1_000)
+    clock.move(-HOUR_S)
+    schedule(2_000, now_ms(), 60_000)
+    wait_delivered(1_000)
+    clock.move(HOUR_S + 660)
+    names += map(str, range(9_000))
+    kafka.read([destination], len(names), 200)
+    wait_until(lambda: is_drained(kafka, prefix, sidecar), "nothing is pending", 60, poll_s=0.5)
+    steps = [sidecar.metric("timewheel_clock_steps_total", direction=direction) for direction in ("forward", "back")]
+    assert steps == [2, 2]
+    assert sidecar.process.pid == pid
+    assert sidecar.terminate(30)[0] == 0
+    delivered = kafka.read([destination], len(names))
+    by_its_clock = [record._replace(timestamp_ms=clock.highest_ms(record.timestamp_ms)) for record in delivered]
+    judge(names, by_its_clock).assert_exactly_once()
+    moved = sum(record.lateness_ms < 0 for record in delivered)
+    assert moved > 10_000, f"only {moved} have come before their real time: the clock was not moved while they waited"
