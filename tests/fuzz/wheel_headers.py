@@ -1,6 +1,7 @@
 """Headers of a wheel record: `WheelParser`, its short way against its long one."""
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, is_legal_topic_name
+from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
 from sidecar.plan import Plan
@@ -12,13 +13,18 @@ WHEEL, OFFSET, AT_MS = "SCHEDULE_TOPIC_XXXX-wheel", 1_000, 1_700_000_000_000
 PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=31_622_400_000, levels="1s 5s")
 
 
+_COPIES = Copies(b"key")
+
+
 def _make() -> WheelParser:
-    return WheelParser(Parser(NAMES), WHEEL, 3, b"key")
+    return WheelParser(Parser(NAMES), WHEEL, 3, _COPIES)
 
 
 _KNOWING = _make()
-_PROVEN = dict(_KNOWING.roll_headers(b"a", 7, 2, AT_MS + 5_000))
-_COPY = b"\n".join(b"%b=%b" % (name.encode(), value or b"") for name, value in _PROVEN.items())
+_ROLLED, _POSTPONED = (
+    b"\n".join(b"%b=%b" % (name.encode(), value or b"") for name, value in _COPIES.headers(b"a", AT_MS + 5_000, copied))
+    for copied in (Copied(7, 2), Copied(None, 0, AT_MS + 9_000))
+)
 SEEDS = (
     b"REAL_TOPIC=orders\nTIMER_DELIVER_MS=1700000005000",
     b"REAL_TOPIC=orders\nTIMER_DELIVER_MS=1700000005000\nUNIQ_KEY=a\nTAGS=b",
@@ -32,8 +38,9 @@ SEEDS = (
     b"TIMER_DEL_UNIQKEY=a\nTIMER_DELIVER_MS=1700000005000\nREAL_TOPIC=orders",
     b"TIMER_DEL_UNIQKEY",
     b"REAL_TOPIC=orders\nTIMER_DELAY_MS=1\nTIMER_REPLACE_UNIQKEY=a",
-    b"REAL_TOPIC=orders\n" + _COPY,
-    b"REAL_TOPIC=orders\n" + _COPY.replace(b"TIMER_ROLL_TIMES=2", b"TIMER_ROLL_TIMES=3"),
+    b"REAL_TOPIC=orders\n" + _ROLLED,
+    b"REAL_TOPIC=orders\n" + _POSTPONED,
+    b"REAL_TOPIC=orders\n" + _ROLLED.replace(b"TIMER_ROLL_TIMES=2", b"TIMER_ROLL_TIMES=3"),
 )
 
 
@@ -62,7 +69,7 @@ def _check_the_short_way(parsed: object, headers: list[tuple[str, bytes | None]]
     if plain is not None:
         topic, delivered, uniq_key, due_ms = plain
         assert delivered[-2:] == [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]
-        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, OFFSET)
+        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, OFFSET, 0)
 
 
 def _check_schedule(wanted: Schedule) -> None:

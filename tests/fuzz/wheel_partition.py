@@ -12,6 +12,7 @@ from confluent_kafka import Message
 
 from connectors.contract import TopicNames
 from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
@@ -21,6 +22,7 @@ from sidecar.store.recovery import Owner
 from tests.fuzz.headers import WORDS, check_rejection, read_headers
 from tests.fuzz.memory_disk import memory_disk
 from tests.simulation.disk import Mount
+from tests.support.outages import no_outages
 
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 NOW_MS = 1_700_000_000_000
@@ -55,12 +57,15 @@ class _Life:
         self.wheel = self._open()
 
     def _open(self) -> WheelPartition:
+        copies = Copies(b"key")
         return WheelPartition(
             WHEEL,
             0,
             start=Start(*self.progress, len(self.log)),
             settings=WheelSettings(PLAN, 64, None, 50_000, 2**25, Path("/data")),
-            parser=WheelParser(Parser(TopicNames()), WHEEL, 0, b"key"),
+            parser=WheelParser(Parser(TopicNames()), WHEEL, 0, copies),
+            copies=copies,
+            outages=no_outages(),
             owner=Owner("cluster", "topic", "group", 0, "layout"),
             fs=self.fs,
             now_ms=self.now_ms,

@@ -17,6 +17,7 @@ from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake import parse_wheel
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse_wheel import Schedule
 from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing
@@ -187,7 +188,7 @@ def headers_of_an_earlier_life_stay(patch: Patch) -> None:
 
 
 def anybody_may_write_roll_copies(patch: Patch) -> None:
-    patch.setattr(parse_wheel.WheelParser, "_proof", lambda *_: b"0123456789abcdef")
+    patch.setattr(Copies, "_proof", lambda *_: b"0123456789abcdef")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
