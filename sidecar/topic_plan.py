@@ -57,13 +57,15 @@ def group_topic_configs(settings: Settings, topic: str) -> dict[str, str]:
     """What a group's retry or dead-letter topic is created with; nothing for other topics."""
     match settings.topic_names.kind(topic):
         case TopicKind.RETRY:
-            retention_ms = DOWNTIME_TO_SURVIVE_MS
+            retention_ms, timestamps = DOWNTIME_TO_SURVIVE_MS, "CreateTime"
         case TopicKind.DEAD_LETTER:
-            retention_ms = settings.dead_letter_retention
+            # By a clock of the sidecar's that is wrong a letter could be refused, or be too old to be kept.
+            retention_ms, timestamps = settings.dead_letter_retention, "LogAppendTime"
         case _:
             return {}
     return {
         "cleanup.policy": "delete",
+        "message.timestamp.type": timestamps,
         "retention.ms": str(retention_ms),
         "retention.bytes": "-1",
         "max.message.bytes": str(OWN_MAX_BYTES),

@@ -72,3 +72,29 @@ def test_a_clock_that_is_moved_repeats_nothing_loses_nothing_and_nothing_is_earl
     judge(names, by_its_clock).assert_exactly_once()
     moved = sum(record.lateness_ms < 0 for record in delivered)
     assert moved > 10_000, f"only {moved} have come before their real time: the clock was not moved while they waited"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a library is preloaded as Linux does it")
+@pytest.mark.parametrize("tool", ["cc"], indirect=True)
+def test_what_kafka_refuses_for_its_timestamp_is_among_the_dead_letters_and_holds_up_nobody(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path, tool: str
+) -> None:
+    """Brokers take no record from more than an hour ahead where its producer says when it was made."""
+    clock = MovedClock(tool, tmp_path)
+    by_producer = kafka.create_topic(f"{prefix}orders")
+    by_broker = kafka.create_topic(f"{prefix}bills", message_timestamp_type="LogAppendTime")
+    sidecar.settings |= {"levels": "1s"}
+    sidecar.start(env=clock.env)
+    in_an_hour_ms = now_ms() + HOUR_S * 1_000
+    kafka.produce(
+        timed(prefix, topic, f"{topic}-{number}", ("TIMER_DELIVER_MS", in_an_hour_ms + number))
+        for number in range(20)
+        for topic in (by_producer, by_broker)
+    )
+    wait_until(lambda: sidecar.pending() == 40, "all is read", 60)
+    clock.move(2 * HOUR_S)
+    kafka.read([by_broker], 20, 60)
+    letters = kafka.read([f"{prefix}DLQ-{sidecar.settings['group_id']}"], 20, 60)
+    assert {letter.text("UNIQ_KEY") for letter in letters} == {f"{by_producer}-{number}" for number in range(20)}
+    assert all(letter.value and "timestamp" in letter.text("ERROR_MESSAGE").lower() for letter in letters)
+    assert kafka.read([by_producer], 0) == []
