@@ -11,7 +11,7 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose fuzz docs check advisories sbom charts
+.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose soak fuzz docs check advisories sbom charts
 .PHONY: scan-charts format bench bench-audit lock clean
 
 help: ## Show this help
@@ -67,6 +67,9 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation tests/fuzz
+
+soak: $(VENV)/dev ## The simulation's histories for SECONDS=60, beyond those of make test; a failure is told as what replays it
+	@$(BIN)/python -m tests.simulation.soak --seconds $(SECONDS)
 
 fuzz: $(VENV)/fuzz ## Each target guided by coverage for SECONDS=60; TARGETS='checkpoint logs' for some; adds to the corpus
 	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)

@@ -29,6 +29,13 @@ def go_through(seed: int) -> Went:
     return seed, found, dict(hits)
 
 
+def trace_of(seed: int) -> list[str]:
+    """All that a history tells of itself."""
+    trace: list[str] = []
+    World(seed, trace.append).run()
+    return trace
+
+
 def first_to_tell(mutation: Mutation, first: int, count: int) -> int | None:
     """The first seed of so many whose history goes wrong with the fault, and does not without it."""
     for seed in range(first, first + count):

@@ -9,7 +9,7 @@ import pytest
 from connectors.testing import LABELS as KAFKA_LABELS
 from tests.simulation.disk import DAMAGES
 from tests.simulation.disk import LABELS as DISK_LABELS
-from tests.simulation.histories import go_through
+from tests.simulation.histories import go_through, trace_of
 
 SEEDS = 1_000
 
@@ -49,3 +49,11 @@ def test_whatever_happens_every_message_is_delivered_once_or_cancelled(histories
 def test_every_point_at_which_something_may_go_wrong_was_passed(histories: Histories) -> None:
     missing = {*KAFKA_LABELS, *DISK_LABELS, *DAMAGES} - NOT_CALLED - set(histories.hits)
     assert not missing
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_seed_is_one_history(pool: ProcessPoolExecutor, seed: int) -> None:
+    """In this process and in another, line by line: what a soak has found can be looked at."""
+    traces = [trace_of(seed), pool.submit(trace_of, seed).result(), trace_of(seed)]
+    assert len(traces[0]) > 20
+    assert traces[0] == traces[1] == traces[2]
