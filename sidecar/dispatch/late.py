@@ -4,6 +4,7 @@ They wait batch by batch, in the order of their offsets, and go out in that orde
 stand at the first that is left.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -56,12 +57,19 @@ class Late:
             self._batches.append(batch)
             self._count(batch, 1)
 
-    def add_first(self, records: list[Outgoing]) -> None:
-        """Records in offset order, none above any that is here."""
-        if records:
-            batch = Batch(self.first_arrived_ms or 0, records, _size_bytes(records))
-            self._batches.appendleft(batch)
-            self._count(batch, 1)
+    def insert(self, arrived_ms: int, records: list[Outgoing]) -> None:
+        """Records in offset order, each in its place among those that are here, as if it had arrived with them."""
+        for record in records:
+            for index, batch in enumerate(self._batches):
+                if batch.records[-1][6] >= record[6]:
+                    place = bisect_left(batch.records, record[6], key=lambda other: other[6])
+                    merged = [*batch.records[:place], record, *batch.records[place:]]
+                    self._batches[index] = Batch(batch.arrived_ms, merged, _size_bytes(merged))
+                    self.count += 1
+                    self.size_bytes += _size_bytes([record])
+                    break
+            else:
+                self.add(arrived_ms, [record])
 
     def take(self, max_records: int, max_bytes: int) -> list[Outgoing]:
         """The first, of one batch, at least one; `confirm` or `put_back` must follow."""
@@ -71,8 +79,8 @@ class Late:
             count = _fitting(batch.records, max_records, max_bytes)
             rest = batch.records[count:]
             if rest:
-                self.add_first(rest)
-                self._batches[0] = self._batches[0]._replace(arrived_ms=batch.arrived_ms)
+                self._batches.appendleft(Batch(batch.arrived_ms, rest, _size_bytes(rest)))
+                self._count(self._batches[0], 1)
             batch = Batch(batch.arrived_ms, batch.records[:count], _size_bytes(batch.records[:count]))
         self._taken.append(batch)
         return batch.records

@@ -690,9 +690,11 @@ class WheelPartition:
         self._hold([])
         if waiting:
             self._apply_cancels(sorted(waiting, key=lambda pending: pending.offset), self._watermark[0])
-            # What that brings may have been decided on before: it holds the committed offset where it is.
+            # It goes out with the offset that has decided it, else it would be brought again after a start. What may
+            # have been decided on before holds the committed offset where it is.
             brought, self._arriving = self._arriving, []
-            self._late.add_first([(*record[:6], self._committed, record[7]) for record in brought])
+            placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
+            self._late.insert(self._watermark[0], placed)
 
     def _note_copy(self, record: Outgoing, note: Callable[[bytes], None]) -> None:
         names = dict(record[4])

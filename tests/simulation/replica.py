@@ -146,7 +146,10 @@ class Replica:
         for source in self.loop.sources:
             log = self._world.kafka.log(source.topic, source.partition)
             assert log is not None
-            if source.position < log.end or source.next_due_ms is not None or source.has_progress or source.waiting:
+            is_at_work = source.next_due_ms is not None or source.has_progress or source.waiting
+            # A slot more than a lap away is not seen as the next one.
+            is_pending = not is_at_work and isinstance(source, WheelPartition) and source.figures.pending
+            if source.position < log.end or is_at_work or is_pending:
                 told.append(
                     f"{source.topic}-{source.partition} at {source.position} of {log.end}, next {source.next_due_ms}, "
                     f"{source.waiting} waiting, {source.trouble}"

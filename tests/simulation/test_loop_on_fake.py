@@ -165,7 +165,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
 
     def identify(topic: str) -> tuple[str, str]:
         description = admin.describe_topics(TopicCollection([topic]))[topic].result()
-        return str(admin.list_topics(topic).cluster_id), str(description.topic_id)
+        return str(admin.list_topics(topic, timeout=5).cluster_id), str(description.topic_id)
 
     publishing = ExactlyOnce(
         producers, consumer.consumer_group_metadata, failures, lambda: False, lambda _progress: caller
