@@ -688,13 +688,14 @@ class WheelPartition:
             if record[0] == self.topic:
                 self._note_copy(record, lambda uniq_key: waiting.extend(self._cancels.taken_back(uniq_key)))
         self._hold([])
-        if waiting:
-            self._apply_cancels(sorted(waiting, key=lambda pending: pending.offset), self._watermark[0])
+        if waiting:  # one of them twice, where its id is that of a message and of a copy
+            by_offset = {pending.offset: pending for pending in waiting}
+            self._apply_cancels([by_offset[offset] for offset in sorted(by_offset)], self._watermark[0])
             # It goes out with the offset that has decided it, else it would be brought again after a start. What may
             # have been decided on before holds the committed offset where it is.
             brought, self._arriving = self._arriving, []
             placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
-            self._late.insert(self._watermark[0], placed)
+            self._late.insert(max(0, self._watermark[0]), placed)
 
     def _note_copy(self, record: Outgoing, note: Callable[[bytes], None]) -> None:
         names = dict(record[4])
