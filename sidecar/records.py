@@ -10,6 +10,9 @@ from connectors.contract import ErrorCode
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; names may repeat, values may be null."""
 
+BROUGHT_DUE_MS = 0
+"""In place of a due time, of a copy that a replacement brings: it goes as soon as it can."""
+
 BY_KEY = -1
 """The partition of a record whose key decides."""
 

@@ -11,7 +11,7 @@ import structlog
 
 from connectors.contract import ErrorCode
 from sidecar.clock import Clock
-from sidecar.dispatch.dequeue_put import Coordinates
+from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
 from sidecar.records import Outgoing, Rejection
 from sidecar.source import Draft
 
@@ -83,7 +83,7 @@ class RejectionLog:
 
 
 def _by_coordinates(drafts: Sequence[Draft]) -> dict[Coordinates, Outgoing]:
-    return {(source.topic, source.partition, record[6]): record for source, records in drafts for record in records}
+    return {coordinates_of(source, record): record for source, records in drafts for record in records}
 
 
 def _shown(record: Outgoing | None) -> dict[str, Any]:

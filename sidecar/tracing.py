@@ -26,7 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from connectors.contract import Header, TopicKind, TopicNames
 from connectors.tracing import TRACEPARENT, context_of
-from sidecar.dispatch.dequeue_put import Coordinates
+from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
 from sidecar.records import Headers, Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
 
@@ -122,7 +122,7 @@ class DeliverySpans:
 
     def _make(self, batch: _Batch, source: Source, record: Outgoing, schedule: SpanContext) -> None:
         offset, due_ms = record[6], record[5]
-        rejection = batch.rejections.get((source.topic, source.partition, offset))
+        rejection = batch.rejections.get(coordinates_of(source, record))
         topic = None if rejection is not None else str(record[0])
         operation = "reject" if topic is None else self._operation(topic)
         headers = dict(_headers_of(record))

@@ -9,13 +9,14 @@ from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
 from sidecar.errors import ClientsLostError
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import BROUGHT_DUE_MS, Outgoing, Rejection
 from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
 """Topic, partition and offset of a record on its schedule topic."""
 
 _TIMER_DEQUEUE_MS = str(Header.TIMER_DEQUEUE_MS)
+_TIMER_ORIGIN_OFFSET = str(Header.TIMER_ORIGIN_OFFSET)
 
 
 class DequeuePut:
@@ -47,7 +48,7 @@ class DequeuePut:
 
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
-        coordinates = source.topic, source.partition, record[6]
+        coordinates = coordinates_of(source, record)
         if coordinates in self._refused or isinstance(record[0], Rejection):
             self._letter_size[coordinates] = self._letter_size.get(coordinates, Size.WHOLE).smaller()
         else:
@@ -84,7 +85,7 @@ class DequeuePut:
 
     def is_buried(self, source: Source, record: Outgoing) -> bool:
         """Whether the transaction in hand, or the one before it until the next, has made a dead letter of it."""
-        return (source.topic, source.partition, record[6]) in self._buried
+        return coordinates_of(source, record) in self._buried
 
     def committed(self) -> None:
         """The transaction in hand is final."""
@@ -96,7 +97,7 @@ class DequeuePut:
         topic, partition = record[:2]
         if isinstance(topic, Rejection):
             return topic
-        refused = self._refused.get((source.topic, source.partition, record[6]))
+        refused = self._refused.get(coordinates_of(source, record)) if self._refused else None
         if refused is not None:
             return refused
         if topic in self._onward.get(source.topic, ()):  # a roll, a replacement, a retry
@@ -133,7 +134,7 @@ class DequeuePut:
 
     def _bury(self, publishing: Publishing, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Send a record to the dead letters, as much of it as fits."""
-        coordinates = source.topic, source.partition, record[6]
+        coordinates = coordinates_of(source, record)
         self.rejections.append((coordinates, rejection))
         self._buried.add(coordinates)
         for size in Size:
@@ -142,7 +143,7 @@ class DequeuePut:
             letter = dead_letter(
                 self._dead_letter_topic,
                 rejection,
-                record,
+                (*record[:6], coordinates[2], record[7]),
                 source_topic=source.topic,
                 source_partition=source.partition,
                 size=size,
@@ -152,3 +153,11 @@ class DequeuePut:
         raise ClientsLostError(
             f"{self._dead_letter_topic} takes not even the reason of a rejection; raise its max.message.bytes"
         )
+
+
+def coordinates_of(source: Source, record: Outgoing) -> Coordinates:
+    """Where it stands: a message that a replacement brings, at the replacement, not at what has decided it."""
+    offset = record[6]
+    if record[0] == source.topic and record[5] == BROUGHT_DUE_MS:
+        offset = int(dict(record[4]).get(_TIMER_ORIGIN_OFFSET) or offset)
+    return source.topic, source.partition, offset

@@ -39,7 +39,7 @@ from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelP
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, decode_record, encode_record
+from sidecar.records import BROUGHT_DUE_MS, BY_KEY, Headers, Outgoing, Rejection, decode_record, encode_record
 from sidecar.store.errors import SlotConflict, StoreError, is_disk_full
 from sidecar.store.files import FileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
@@ -183,6 +183,8 @@ class WheelPartition:
         self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
         """What those took out is pending again where it is read again: nothing is sent before they are read, too."""
         self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
+        self._brought: dict[int, int] = {}
+        """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
         self._is_waiting_for_late = False
         """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
         self._taken: list[Outgoing] = []
@@ -416,6 +418,7 @@ class WheelPartition:
             self.position = min(firsts)
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
+        self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
         self._blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         self._paused_for, self._is_disk_full = self._blocked, is_disk_full(error)
         self._blocked_ms = now_ms
@@ -518,8 +521,18 @@ class WheelPartition:
         schedule = pending.request.schedule
         headers = self._wheel_headers(schedule)
         headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, Copied(pending.offset))
+        self._brought[pending.offset] = deciding_offset
         self._arriving.append(
-            (self.topic, self.partition, pending.key, pending.value, headers, 0, deciding_offset, pending.headers)
+            (
+                self.topic,
+                self.partition,
+                pending.key,
+                pending.value,
+                headers,
+                BROUGHT_DUE_MS,
+                deciding_offset,
+                pending.headers,
+            )
         )
 
     def _expire_cancels(self, now_ms: int) -> None:
@@ -665,6 +678,7 @@ class WheelPartition:
         self._late.confirm()
         self._watermark, self._committed = self._taken_watermark, self._taken_position
         self._committed_lowest_needed = self._taken_lowest_needed
+        self._brought = {offset: at for offset, at in self._brought.items() if at >= self._committed}
         self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
         self._committed_marks = self._taken_marks
         self._store.advance(self._watermark[0])
@@ -694,6 +708,7 @@ class WheelPartition:
             # It goes out with the offset that has decided it, else it would be brought again after a start. What may
             # have been decided on before holds the committed offset where it is.
             brought, self._arriving = self._arriving, []
+            self._brought = {offset: max(at, self._committed) for offset, at in self._brought.items()}
             placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
             self._late.insert(max(0, self._watermark[0]), placed)
 
@@ -797,7 +812,9 @@ class WheelPartition:
         }
 
     def _lowest_needed(self, watermark: tuple[int, int], committed: int) -> int:
-        return self._cancels.lowest_needed(self._oldest_pending, watermark, committed)
+        # A message that is brought is nowhere else but in its replacement.
+        brought = [offset for offset, at in self._brought.items() if at >= committed]
+        return self._cancels.lowest_needed(min([self._oldest_pending, *brought]), watermark, committed)
 
     def _find_oldest_pending(self) -> int:
         # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.

@@ -297,6 +297,17 @@ def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:
     patch.setattr(WheelPartition, "is_recovering", property(lambda self: self.position < self._replay_until))
 
 
+def what_is_brought_after_a_doubt_is_not_needed(patch: Patch) -> None:
+    """By a rebuild, from the moment on at which the doubt is over."""
+    lowest_needed = WheelPartition._lowest_needed
+
+    def forgetful(self: WheelPartition, watermark: tuple[int, int], committed: int) -> int:
+        self._brought.clear()
+        return lowest_needed(self, watermark, committed)
+
+    patch.setattr(WheelPartition, "_lowest_needed", forgetful)
+
+
 MUTATIONS: Sequence[Mutation] = (
     progress_is_committed_before_its_records,
     a_commit_that_times_out_counts_as_aborted,
@@ -331,4 +342,5 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_postponed_is_due_beyond_the_wheel,
     what_is_postponed_is_not_known_to_be_on_its_way,
     what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
+    what_is_brought_after_a_doubt_is_not_needed,
 )
