@@ -410,15 +410,16 @@ class Loop:
             self._rejection_log.tell(rejections, drafts)
         if self._spans is not None:
             self._spans.delivered(drafts, rejections, now_ms, took_ms)
+        wheel = self._names.wheel
         for source, records in drafts:
             if not records:
                 continue
             queue = self._queue_of(source.topic)
             if rejections:
                 records = [record for record in records if not self._put.is_buried(source, record)]
-            sent = [record for record in records if record[0] != self._names.wheel]
+            sent = [record for record in records if record[0] != wheel]
             if len(sent) < len(records):
-                postponed = sum(record[0] == self._names.wheel and is_postponed(record) for record in records)
+                postponed = sum(record[0] == wheel and is_postponed(record) for record in records)
                 metrics.postponed.inc(postponed)
                 metrics.rolls.inc(len(records) - len(sent) - postponed)
             due = [record[5] for record in sent]
