@@ -10,6 +10,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 KEYS = [b"k%d" % number for number in range(100)]
 BATCH = 5_000
@@ -138,9 +139,10 @@ class Cluster:
 
     def _partitions(self, topic: str) -> int:
         admin = self._admin()
-        while not (partitions := admin.list_topics(topic, timeout=10).topics[topic].partitions):
-            time.sleep(0.05)  # just created
-        return len(partitions)
+        is_just_created = Retrying(
+            retry=retry_if_result(lambda partitions: partitions == 0), wait=wait_fixed(0.05), stop=stop_after_delay(30)
+        )
+        return is_just_created(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions))
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})  # not every client's end

@@ -130,6 +130,13 @@ def transactional_config(
         **producer_config(bootstrap_servers, options, transactional_id, linger_ms=TRANSACTION_LINGER_MS),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
-        # Sooner than Kafka aborts the transaction, which tells no more which partition has not taken its records.
-        "message.timeout.ms": transaction_timeout_ms // 2,
+        **delivery_timeout(transaction_timeout_ms),
     }
+
+
+def delivery_timeout(transaction_timeout_ms: int) -> Config:
+    """How long a producer tries to have a record taken.
+
+    Sooner over than Kafka aborts the transaction, which tells no more which partition has not taken its records.
+    """
+    return {"message.timeout.ms": transaction_timeout_ms // 2}

@@ -92,7 +92,8 @@ class Loop:
         self._health = health
         self._metrics = metrics
         self._publishing = clients.publishing
-        self._identify = clients.identify
+        topics = clients.topics
+        self._identify = topics.identify
         self._file_system = file_system or RealFileSystem()
         self._questions = questions or Questions()
         self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
@@ -104,11 +105,11 @@ class Loop:
             self._names,
             settings,
             clock,
-            clients.count_partitions,
-            clients.create_topic,
-            clients.count_group_topics,
+            topics.count_partitions,
+            topics.create_topic,
+            topics.count_group_topics,
         )
-        self._outages = Outages(self._names, clock, clients.replicas, self._make_copies)
+        self._outages = Outages(self._names, topics.replicas, self._make_copies)
         dead_letter_topic = self._names.dead_letter(settings.group_id)
         self._topics = self._names.schedule_topics(settings.levels)
         onward = {
@@ -404,7 +405,7 @@ class Loop:
         took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
         metrics.transaction_seconds.observe(took_ms / 1000)
         if rejections:
-            for code, count in Counter(rejection.code for _, rejection in rejections).items():
+            for code, count in Counter(rejection.code for rejection in rejections.values()).items():
                 metrics.rejected.labels(code).inc(count)
             metrics.count_dead_letters(self._own_group, len(rejections))
             self._rejection_log.tell(rejections, drafts)
@@ -557,7 +558,7 @@ class Loop:
             self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))
         slots_total = settings.slots_total * self._laps.get(partition, 1)
         cluster_id, topic_id = self._identify(topic)
-        copies = self._make_copies(topic_id)
+        copies = self._copies_onto(topic_id)
         self._outcomes.opened(partition, start.offset)
 
         def tell_outcomes(outcomes: Mapping[int, str], committed: int) -> None:
@@ -588,10 +589,11 @@ class Loop:
             tell_outcomes=tell_outcomes,
         )
 
-    def _make_copies(self, wheel_id: str | None = None) -> Copies:
+    def _make_copies(self) -> Copies:
+        return self._copies_onto(self._identify(self._names.wheel)[1])
+
+    def _copies_onto(self, wheel_id: str) -> Copies:
         """What this group's copies carry; the wheel topic, made anew, takes none of those before."""
-        if wheel_id is None:
-            _, wheel_id = self._identify(self._names.wheel)
         return Copies(f"{wheel_id} {self._settings.group_id}".encode())
 
     def _queue_of(self, topic: str) -> str:

@@ -13,9 +13,6 @@ Headers = list[tuple[str, bytes | None]]
 BROUGHT_DUE_MS = 0
 """In place of a due time, of a copy that a replacement brings: it goes as soon as it can."""
 
-BY_KEY = -1
-"""The partition of a record whose key decides."""
-
 
 class Rejection(NamedTuple):
     """Why a record goes to the dead letters instead of its destination."""

@@ -4,7 +4,7 @@ A producer that gets a header wrong gets it wrong a million times, and the dead 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -43,11 +43,11 @@ class RejectionLog:
         self._told: Counter[ErrorCode] = Counter()
         self._untold: Counter[ErrorCode] = Counter()
 
-    def tell(self, rejections: Sequence[tuple[Coordinates, Rejection]], drafts: Sequence[Draft]) -> None:
+    def tell(self, rejections: Mapping[Coordinates, Rejection], drafts: Sequence[Draft]) -> None:
         """What a committed transaction has turned into dead letters."""
         self.tick()
         records = _by_coordinates(drafts) if self._with_records else {}
-        for coordinates, rejection in rejections:
+        for coordinates, rejection in rejections.items():
             code = rejection.code
             if self._told[code] >= LINES_PER_WINDOW:
                 self._untold[code] += 1

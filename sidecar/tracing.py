@@ -13,7 +13,7 @@ were sampled are followed; the SDK's sampler has its say after that.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -75,7 +75,7 @@ class DeliverySpans:
     def delivered(
         self,
         drafts: Sequence[Draft],
-        rejections: Sequence[tuple[Coordinates, Rejection]],
+        rejections: Mapping[Coordinates, Rejection],
         committed_ms: int,
         took_ms: float,
     ) -> None:

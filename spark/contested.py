@@ -70,17 +70,20 @@ def who_asks(facts: DataFrame) -> DataFrame:
     )
     alone = copies.join(said, [*_IDENTITY, "due_ms", "topic", "partition", "of_offset"], "left_anti")
     # Of several copies of one original that is not here (it is older than what was read) the first asks.
-    of_one = Window.partitionBy(*_IDENTITY, "due_ms", "topic", "partition", "of_offset").orderBy("offset")
-    alone = alone.withColumn("nth", F.row_number().over(of_one)).where("nth = 1").drop("nth")
+    alone = _first_of_each(alone, [*_IDENTITY, "due_ms", "topic", "partition", "of_offset"], ["offset"])
     sent_back = facts.where("kind = 'send_back'").select(*_IDENTITY).distinct()
     hops = facts.where("kind = 'retry'").join(sent_back, _IDENTITY, "left_anti")
     columns = originals.columns
     askers = originals.unionByName(alone.select(*columns)).unionByName(hops.select(*columns))
     before = facts.where(F.col("kind").isin(*ASKS, "rolled", "retry")).select(*_IDENTITY).distinct()
     again = facts.where("kind = 'postponed'").join(before, _IDENTITY, "left_anti")
-    of_message = Window.partitionBy(*_IDENTITY, "due_ms").orderBy("timestamp_ms", "partition", "offset")
-    first = again.withColumn("nth", F.row_number().over(of_message)).where("nth = 1")
+    first = _first_of_each(again, [*_IDENTITY, "due_ms"], ["timestamp_ms", "partition", "offset"])
     return askers.unionByName(first.select(*columns))
+
+
+def _first_of_each(rows: DataFrame, group: list[str], order: list[str]) -> DataFrame:
+    number = F.row_number().over(Window.partitionBy(*group).orderBy(*order))
+    return rows.withColumn("nth", number).where("nth = 1").drop("nth")
 
 
 # --- 2. who took back -------------------------------------------------------------------------------------------------

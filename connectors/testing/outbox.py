@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from connectors.kafka import BY_KEY
 from connectors.testing.errors import error, words
 from connectors.testing.faults import Kind
 from connectors.testing.log import Entry, Headers, PartitionLog, Span
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 DeliveryCallback = Callable[[Any, Any], object]
 """Error or None, and the message."""
-
-BY_KEY = -1
 
 
 class Queued(NamedTuple):

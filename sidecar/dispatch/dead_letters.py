@@ -3,7 +3,8 @@
 from enum import IntEnum
 
 from connectors.contract import ERROR_HEADERS, ErrorCode, Header
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection, source_headers
+from connectors.kafka import BY_KEY
+from sidecar.records import Headers, Outgoing, Rejection, source_headers
 
 _CODE, _MESSAGE = str(Header.ERROR_CODE), str(Header.ERROR_MESSAGE)
 _OMITTED = str(Header.ERROR_OMITTED)

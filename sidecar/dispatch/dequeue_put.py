@@ -41,10 +41,8 @@ class DequeuePut:
         self._trace = trace
         self._refused: dict[Coordinates, Rejection] = {}
         self._letter_size: dict[Coordinates, Size] = {}
-        self.rejections: list[tuple[Coordinates, Rejection]] = []
-        """What the transaction in hand turned into dead letters."""
-        self._buried: set[Coordinates] = set()
-        """Their coordinates."""
+        self.rejections: dict[Coordinates, Rejection] = {}
+        """What the transaction in hand, or the one before it until the next, turned into dead letters."""
 
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
@@ -61,7 +59,6 @@ class DequeuePut:
             TransactionAbortedError: the transaction is beyond use; abort it and take the records again.
         """
         self.rejections.clear()
-        self._buried.clear()
         partitions: dict[str | Rejection, int] = {}
         produce = publishing.produce
         refused = self._refused
@@ -84,12 +81,12 @@ class DequeuePut:
                         self._bury(publishing, source, record, rejection)
 
     def is_buried(self, source: Source, record: Outgoing) -> bool:
-        """Whether the transaction in hand, or the one before it until the next, has made a dead letter of it."""
-        return coordinates_of(source, record) in self._buried
+        """Whether it is among the `rejections`."""
+        return coordinates_of(source, record) in self.rejections
 
     def committed(self) -> None:
         """The transaction in hand is final."""
-        for coordinates, _ in self.rejections:
+        for coordinates in self.rejections:
             self._refused.pop(coordinates, None)
             self._letter_size.pop(coordinates, None)
 
@@ -135,8 +132,7 @@ class DequeuePut:
     def _bury(self, publishing: Publishing, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Send a record to the dead letters, as much of it as fits."""
         coordinates = coordinates_of(source, record)
-        self.rejections.append((coordinates, rejection))
-        self._buried.add(coordinates)
+        self.rejections[coordinates] = rejection
         for size in Size:
             if size < self._letter_size.get(coordinates, Size.WHOLE):
                 continue

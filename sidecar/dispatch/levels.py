@@ -17,11 +17,11 @@ from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
-from connectors.kafka import HEADER_ERRORS
+from connectors.kafka import BY_KEY, HEADER_ERRORS
 from sidecar.dispatch.outages import Outages
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)

@@ -13,13 +13,12 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import Header, TopicKind, TopicNames
+from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
-from sidecar.clock import Clock
 from sidecar.dispatch.transactions import Refusal
 from sidecar.intake.copies import Copied, Copies
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
-LOOK_EVERY_MS = 1_000
 POSTPONED_AT_LEAST_MS = 5_000
 POSTPONED_AT_MOST_MS = 60_000
 
@@ -72,19 +71,16 @@ class Outages:
     def __init__(
         self,
         names: TopicNames,
-        clock: Clock,
         look: Callable[[str], Mapping[int, Replicas]],
         make_copies: Callable[[], Copies],
     ) -> None:
         self._names = names
-        self._clock = clock
         self._look = look
         self._make_copies = make_copies
         self._copies: Copies | None = None
         self._away: dict[str, dict[int, Replicas]] = {}
         self._partitions: dict[str, int] = {}
         """How many partitions those topics have."""
-        self._looked_ms = 0.0
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -135,10 +131,6 @@ class Outages:
 
     def look_again(self) -> None:
         """Now and then: which of them have come back."""
-        now_ms = self._clock.monotonic_ms()
-        if not self._away or now_ms - self._looked_ms < LOOK_EVERY_MS:
-            return
-        self._looked_ms = now_ms
         try:
             for topic in list(self._away):
                 self._look_again(topic)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
-from connectors.kafka import HEADER_ERRORS
+from connectors.kafka import BY_KEY, HEADER_ERRORS
 from sidecar.dispatch.late import Late
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)

@@ -24,7 +24,7 @@ import structlog
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
-from connectors.kafka import HEADER_ERRORS
+from connectors.kafka import BY_KEY, HEADER_ERRORS
 from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
 from sidecar.dispatch.decisions import Decisions
 from sidecar.dispatch.late import Late
@@ -39,7 +39,7 @@ from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelP
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import BROUGHT_DUE_MS, BY_KEY, Headers, Outgoing, Rejection, decode_record, encode_record
+from sidecar.records import BROUGHT_DUE_MS, Headers, Outgoing, Rejection, decode_record, encode_record
 from sidecar.store.errors import SlotConflict, StoreError, is_disk_full
 from sidecar.store.files import FileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic

@@ -15,7 +15,8 @@ from connectors.contract import (
     TopicNames,
     is_legal_topic_name,
 )
-from sidecar.records import BY_KEY, Headers, Rejection
+from connectors.kafka import BY_KEY
+from sidecar.records import Headers, Rejection
 
 PARSER_VERSION = 1
 

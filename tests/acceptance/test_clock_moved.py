@@ -13,13 +13,17 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import is_drained, now_ms, timed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(sys.platform != "linux", reason="a library is preloaded as Linux does it"),
+    pytest.mark.parametrize("tool", ["cc"], indirect=True),
+]
 
 HOUR_S = 3_600
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a library is preloaded as Linux does it")
-@pytest.mark.parametrize("tool", ["cc"], indirect=True)
 def test_a_clock_that_is_moved_repeats_nothing_loses_nothing_and_nothing_is_early_by_the_highest_time_shown(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path, tool: str
 ) -> None:
@@ -74,8 +78,6 @@ def test_a_clock_that_is_moved_repeats_nothing_loses_nothing_and_nothing_is_earl
     assert moved > 10_000, f"only {moved} have come before their real time: the clock was not moved while they waited"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a library is preloaded as Linux does it")
-@pytest.mark.parametrize("tool", ["cc"], indirect=True)
 def test_what_kafka_refuses_for_its_timestamp_is_among_the_dead_letters_and_holds_up_nobody(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path, tool: str
 ) -> None:

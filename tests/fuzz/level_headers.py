@@ -1,8 +1,9 @@
 """Headers of a level topic's record: `Parser.parse`."""
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicKind, is_legal_topic_name
+from connectors.kafka import BY_KEY
 from sidecar.intake.parse import Parser
-from sidecar.records import BY_KEY, Rejection
+from sidecar.records import Rejection
 from tests.fuzz.headers import NAMES, WORDS, check_rejection, read_headers
 
 DICTIONARY = (*WORDS, "%RETRY%", "%DLQ%", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX-1", "2147483647")

@@ -1,11 +1,12 @@
 """Headers of a wheel record: `WheelParser`, its short way against its long one."""
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, is_legal_topic_name
+from connectors.kafka import BY_KEY
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
 from sidecar.plan import Plan
-from sidecar.records import BY_KEY, Rejection
+from sidecar.records import Rejection
 from tests.fuzz.headers import NAMES, WORDS, check_rejection, read_headers
 
 DICTIONARY = (*WORDS, "%RETRY%", "SCHEDULE_TOPIC_XXXX-wheel-3-", "999999999999999999", "1700000000000")

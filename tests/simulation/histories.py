@@ -7,6 +7,9 @@ from tests.simulation.ledger import Violation
 from tests.simulation.mutations import Mutation
 from tests.simulation.world import World
 
+SEEDS = 1_000
+"""How many histories every run of the tests goes through; a soak goes on from there."""
+
 Went = tuple[int, str | None, dict[str, int]]
 """Seed; what was found, None where nothing was; how often each label was passed, and each damage done."""
 

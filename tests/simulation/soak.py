@@ -11,8 +11,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 
-from tests.simulation.histories import Went, be_quiet, go_through
-from tests.simulation.test_wheel_on_fake import SEEDS
+from tests.simulation.histories import SEEDS, Went, be_quiet, go_through
 
 TELL_EVERY_S = 60.0
 

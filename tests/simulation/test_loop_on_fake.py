@@ -5,15 +5,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from connectors.kafka import consumer_config, transactional_config
 from connectors.testing import InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call, Caller, InlineCaller
-from sidecar.dispatch.outages import Replicas
 from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
 from sidecar.health import Health
@@ -21,6 +20,7 @@ from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.settings import Settings
+from sidecar.topic_admin import TopicAdmin
 
 LEVELS = "1s 5s 10s"
 DELAYS_MS = (1_000, 5_000, 10_000)
@@ -140,33 +140,6 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
         for turn in (0, 1)
     ]
 
-    def count_partitions(topic: str) -> int:
-        try:
-            return len(admin.describe_topics(TopicCollection([topic]))[topic].result().partitions)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return 0
-            raise
-
-    def create_topic(topic: str) -> int:
-        try:
-            admin.create_topics([NewTopic(topic, settings.partitions)])[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        return count_partitions(topic)
-
-    def replicas(topic: str) -> dict[int, Replicas]:
-        description = admin.describe_topics(TopicCollection([topic]))[topic].result()
-        return {info.id: Replicas(info.leader is not None, len(info.isr), 1) for info in description.partitions}
-
-    def count_group_topics() -> int:
-        return sum(map(settings.topic_names.is_group_topic, admin.list_topics().topics))
-
-    def identify(topic: str) -> tuple[str, str]:
-        description = admin.describe_topics(TopicCollection([topic]))[topic].result()
-        return str(admin.list_topics(topic, timeout=5).cluster_id), str(description.topic_id)
-
     publishing = ExactlyOnce(
         producers, consumer.consumer_group_metadata, failures, lambda: False, lambda _progress: caller
     )
@@ -174,11 +147,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
         consumer=consumer,
         publishing=publishing,
         starts=KafkaStartFinder(consumer, admin, clock),
-        count_partitions=count_partitions,
-        create_topic=create_topic,
-        replicas=replicas,
-        count_group_topics=count_group_topics,
-        identify=identify,
+        topics=TopicAdmin(admin, settings),
     )
 
 

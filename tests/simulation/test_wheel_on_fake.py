@@ -9,9 +9,7 @@ import pytest
 from connectors.testing import LABELS as KAFKA_LABELS
 from tests.simulation.disk import DAMAGES
 from tests.simulation.disk import LABELS as DISK_LABELS
-from tests.simulation.histories import go_through, trace_of
-
-SEEDS = 1_000
+from tests.simulation.histories import SEEDS, go_through, trace_of
 
 NOT_CALLED = frozenset(
     f"{call}:{side}"

@@ -1,6 +1,5 @@
 """One more broker for an embedded Kafka, with topics of its own: what it takes with it when it dies."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,10 +7,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connectors.embedded import EmbeddedKafka
-from connectors.embedded.jars import class_path
-from connectors.embedded.java import find_java
 from connectors.embedded.ports import any_free
-from connectors.embedded.tools import run_tool
+from tests.support.own_broker import OwnBroker
 from tests.support.waiting import wait_until
 
 FIRST, SECOND = 1, 2
@@ -23,9 +20,6 @@ class SecondBroker:
 
     def __init__(self, first: EmbeddedKafka, controller_port: int, directory: Path) -> None:
         self._admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
-        self._directory = directory
-        self._file = directory / "server.properties"
-        self._process: subprocess.Popen[bytes] | None = None
         address = f"PLAINTEXT://127.0.0.1:{any_free()}"
         properties = {
             "process.roles": "broker",
@@ -36,33 +30,22 @@ class SecondBroker:
             "advertised.listeners": address,
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "broker.session.timeout.ms": "3000",
-            "log.dirs": str(directory / "log"),
         }
-        self._file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        cluster_id = str(self._admin.list_topics(timeout=10).cluster_id)
-        formatted = run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", str(self._file)])
-        assert formatted.returncode == 0, formatted.stdout
+        self._broker = OwnBroker(directory, str(self._admin.list_topics(timeout=10).cluster_id), properties)
 
     def start(self) -> None:
         """Returns when the cluster knows it."""
-        log_path = self._directory / "kafka.log"
-        flags = ["-Xmx256m", f"-Djava.io.tmpdir={self._directory}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command = [str(find_java().path), *flags, "-cp", class_path(), "kafka.Kafka", str(self._file)]
-        with log_path.open("ab") as log:
-            self._process = process = subprocess.Popen(command, stdout=log, stderr=log)
+        self._broker.start()
 
         def has_joined() -> bool:
-            assert process.poll() is None, log_path.read_text()[-4000:]
+            self._broker.assert_runs()
             return SECOND in self._admin.list_topics(timeout=5).brokers
 
         wait_until(has_joined, "the second broker has joined", 60, poll_s=0.1)
 
     def kill(self) -> None:
         """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
+        self._broker.kill()
 
     def create_topic(self, name: str, *replicas: int) -> str:
         """A topic with a partition for each of these brokers, on it alone."""

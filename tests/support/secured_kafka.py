@@ -15,10 +15,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclBinding, AdminClient
 
 from connectors.embedded.data_dir import new_cluster_id
-from connectors.embedded.jars import class_path
-from connectors.embedded.java import find_java
 from connectors.embedded.ports import any_free
-from connectors.embedded.tools import run_tool
+from tests.support.own_broker import OwnBroker
 from tests.support.waiting import wait_until
 
 ADMIN = "admin"
@@ -146,7 +144,6 @@ def secured_kafka(
         ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:ANONYMOUS",  # the latter is the controller's own listener, on loopback
-        "log.dirs": str(directory / "log"),
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "4",
@@ -157,26 +154,15 @@ def secured_kafka(
         "log.cleaner.dedupe.buffer.size": "16777216",
         **({} if certificates is None else certificates.of_broker()),
     }
-    file, log_path = directory / "server.properties", directory / "kafka.log"
-    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    formatted = run_tool("kafka.tools.StorageTool", ["format", "-t", new_cluster_id(), "-c", str(file)])
-    assert formatted.returncode == 0, formatted.stdout
-    flags = [
-        "-Xmx512m",
-        f"-Djava.io.tmpdir={directory}",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info",  # tells of every refusal
-    ]
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [str(find_java().path), *flags, "-cp", class_path(), "kafka.Kafka", str(file)], stdout=log, stderr=log
-        )
-    broker = SecuredKafka(f"127.0.0.1:{port}", log_path, certificates)
+    tells_refusals = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info"
+    process = OwnBroker(directory, new_cluster_id(), properties, (tells_refusals,))
+    process.start()
+    broker = SecuredKafka(f"127.0.0.1:{port}", process.log_path, certificates)
     try:
         admin = broker.admin()
 
         def answers() -> bool:
-            assert process.poll() is None, log_path.read_text()[-4000:]
+            process.assert_runs()
             try:
                 return bool(admin.list_topics(timeout=1).brokers)
             except KafkaException:
@@ -186,4 +172,3 @@ def secured_kafka(
         yield broker
     finally:
         process.kill()
-        process.wait(30)

@@ -1,8 +1,9 @@
 """Rejected records: as they came, with the reason and where it is to be found."""
 
 from connectors.contract import ERROR_HEADERS, ErrorCode
+from connectors.kafka import BY_KEY
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
 REJECTION = Rejection(ErrorCode.UNKNOWN_DESTINATION, "there is no topic 'orders' — create it")
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from connectors.contract import TopicNames
+from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 from tests.support.outages import no_outages
 
 TOPIC, PARTITION = "SCHEDULE_TOPIC_XXXX-2", 4

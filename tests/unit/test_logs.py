@@ -16,12 +16,13 @@ import structlog
 from connectors import event_log
 from connectors.contract import ErrorCode
 from connectors.event_log import EventLog, named
+from connectors.kafka import BY_KEY
 from connectors.testing import ManualClock
 from sidecar.dispatch.dequeue_put import Coordinates
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import Parser
 from sidecar.log_limits import FACTS_MAX, LINES_PER_WINDOW, WINDOW_MS, Limiter, OncePerMinute
-from sidecar.records import BY_KEY, Rejection
+from sidecar.records import Rejection
 from sidecar.rejections import RejectionLog
 from sidecar.settings import load_settings
 from sidecar.source import Draft
@@ -141,15 +142,15 @@ def test_libraries_say_a_thing_once_a_minute_and_what_is_ours_passes() -> None:
 # --- rejected records -------------------------------------------------------------------------------------------------
 
 
-def rejected(count: int, code: ErrorCode) -> list[tuple[Coordinates, Rejection]]:
-    return [(("t", 0, offset), Rejection(code, "why")) for offset in range(count)]
+def rejected(count: int, code: ErrorCode) -> dict[Coordinates, Rejection]:
+    return {(str(code), 0, offset): Rejection(code, "why") for offset in range(count)}
 
 
 def test_a_million_rejected_records_are_a_handful_of_lines_that_count_them() -> None:
     clock = ManualClock()
     with logged() as lines:
         log = RejectionLog(clock, "timewheel")
-        batch = rejected(4_999, ErrorCode.MISSING_REAL_TOPIC) + rejected(1, ErrorCode.DELAY_TOO_LONG)
+        batch = rejected(4_999, ErrorCode.MISSING_REAL_TOPIC) | rejected(1, ErrorCode.DELAY_TOO_LONG)
         for _ in range(200):
             log.tell(batch, [])
             clock.advance(500)
@@ -193,7 +194,7 @@ def test_keys_and_values_are_logged_only_where_they_are_asked_for(with_records: 
     rejection = Rejection(ErrorCode.MISSING_REAL_TOPIC, "why")
     drafts = [Draft(source, [(rejection, BY_KEY, b"the key\xff", b"v" * 1_000, [], 0, 7, [])])]
     with logged() as lines:
-        RejectionLog(ManualClock(), "g", with_records=with_records).tell([(("t", 0, 7), rejection)], drafts)
+        RejectionLog(ManualClock(), "g", with_records=with_records).tell({("t", 0, 7): rejection}, drafts)
     (line,) = lines
     if with_records:
         assert (line["key"], line["value"]) == ("the key\\xff", "v" * 200 + "… (1000 bytes)")

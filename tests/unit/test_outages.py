@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import TopicNames
+from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
-from connectors.testing import ManualClock
-from sidecar.dispatch.outages import LOOK_EVERY_MS, Outages, Replicas, is_postponed
-from sidecar.records import BY_KEY, Outgoing, Rejection
+from sidecar.dispatch.outages import Outages, Replicas, is_postponed
+from sidecar.records import Outgoing, Rejection
 from tests.support.logged import logged
 from tests.support.one_wheel import COPIES, NOW_MS, WHEEL, due, message, opened, sent
 
@@ -24,17 +24,12 @@ class Cluster:
     def __init__(self, **topics: Mapping[int, Replicas]) -> None:
         self.topics = topics
         self.is_silent = False
-        self.clock = ManualClock()
-        self.outages = Outages(TopicNames(), self.clock, self._look, lambda: COPIES)
+        self.outages = Outages(TopicNames(), self._look, lambda: COPIES)
 
     def _look(self, topic: str) -> Mapping[int, Replicas]:
         if self.is_silent:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return self.topics.get(topic, {})
-
-    def look_again(self) -> None:
-        self.clock.advance(LOOK_EVERY_MS)
-        self.outages.look_again()
 
 
 def a_record(topic: str | Rejection = "orders", partition: int = BY_KEY, key: bytes | None = b"k") -> Outgoing:
@@ -62,15 +57,15 @@ def test_what_kafka_says_of_innocents_and_of_topics_of_ours_is_no_suspicion() ->
 def test_it_counts_again_when_it_has_come_back() -> None:
     cluster = Cluster(orders={0: LEADERLESS, 1: THIN}, gone={0: LEADERLESS})
     cluster.outages.suspect([("orders", 0, TIMED_OUT), ("orders", 1, TIMED_OUT), ("gone", 0, TIMED_OUT)])
-    cluster.look_again()
+    cluster.outages.look_again()
     assert list(cluster.outages.in_words) == ["gone-0", "orders-0", "orders-1"]
     cluster.is_silent = True
-    cluster.look_again()
+    cluster.outages.look_again()
     assert len(cluster.outages.in_words) == 3
     cluster.is_silent = False
     del cluster.topics["gone"]
     cluster.topics["orders"] = {0: THIN, 1: Replicas(True, 2, 3)}  # may be enough: the next time-out would tell
-    cluster.look_again()
+    cluster.outages.look_again()
     assert not cluster.outages
 
 
@@ -124,7 +119,7 @@ def test_a_postponed_message_comes_back_can_be_cancelled_and_keeps_its_due_time(
     wheel.offer([message(2 + number, *copy[4]) for number, copy in enumerate(copies)], NOW_MS)
     wheel.offer([message(4, ("TIMER_DEL_UNIQKEY", b"cancelled"))], NOW_MS)
     cluster.topics["orders"] = {0: WHOLE}
-    cluster.look_again()
+    cluster.outages.look_again()
     assert not cluster.outages
     assert sent(wheel, NOW_MS + 4_999)[0] == []
     delivered, _ = sent(wheel, NOW_MS + 5_000)

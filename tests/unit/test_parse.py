@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
+from connectors.kafka import BY_KEY
 from sidecar.intake.parse import Parser, show
-from sidecar.records import BY_KEY, Headers, Rejection
+from sidecar.records import Headers, Rejection
 
 CANCELS = ("TIMER_DEL_UNIQKEY", "TIMER_REPLACE_UNIQKEY")
 TAKEN_OFF = sorted(CONTROL_HEADERS | GENERATED_HEADERS)

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
+from connectors.kafka import BY_KEY
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan
-from sidecar.records import BY_KEY, Headers, Rejection
+from sidecar.records import Headers, Rejection
 
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 AT_MS, MAX_DELAY_MS = 1_000_000, 500_000

@@ -7,10 +7,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.contract import DEFAULT_LEVELS, DelayLevels, ErrorCode, TopicNames, retry_level
+from connectors.kafka import BY_KEY
 from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
 TOPIC, PARTITION, NOW_MS, MANY = "SCHEDULE_TOPIC_XXXX-sendback", 2, 1_000_000, 10**9
 LEVELS = DelayLevels.parse(DEFAULT_LEVELS)

@@ -15,12 +15,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from connectors import ScheduledProducer
 from connectors.contract import ErrorCode, TopicNames
+from connectors.kafka import BY_KEY
 from connectors.testing import InMemoryKafka
 from connectors.tracing import context_of
 from sidecar import tracing
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import Parser
-from sidecar.records import BY_KEY, Headers, Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 from sidecar.source import Draft
 from sidecar.tracing import DeliverySpans
 from tests.support.outages import no_outages
@@ -179,7 +180,7 @@ class Deliveries:
 
     def committed(self, *records: Outgoing, rejection: Rejection | None = None) -> None:
         """Of the records due at 1,000, committed at 1,030 by a transaction of 20 ms; the first may be rejected."""
-        rejections = [((self.source.topic, 0, records[0][6]), rejection)] if rejection else []
+        rejections = {(self.source.topic, 0, records[0][6]): rejection} if rejection else {}
         self.spans.delivered([Draft(self.source, list(records))], rejections, 1_030, 20.4)
 
 

@@ -68,9 +68,9 @@ def test_a_batch_of_cancels_takes_time_in_proportion(tmp_path: Path) -> None:
         cancels = [
             message(first + number, ("TIMER_DEL_UNIQKEY", b"%d" % number), REAL_TOPIC) for number in range(count)
         ]
-        began_s = time.perf_counter()
+        began_s = time.thread_time()  # whatever else the machine does
         wheel.offer(cancels, NOW_MS)
-        return time.perf_counter() - began_s
+        return time.thread_time() - began_s
 
     took_s(0, 10)
     small_s = took_s(10, 500)

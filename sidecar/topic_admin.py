@@ -1,0 +1,80 @@
+"""What the loop asks of Kafka about topics, and the topics it creates."""
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo
+from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from sidecar.dispatch.outages import Replicas
+from sidecar.settings import Settings
+from sidecar.topic_plan import group_topic_configs
+
+_TIMEOUT_S = 5.0
+_NO_SUCH_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
+class TopicAdmin:
+    """Asks through an admin client, which never makes a broker create a topic, as a producer's question may.
+
+    A consumer's would not either, but it would wait behind that consumer's long poll. Every method raises
+    KafkaException where Kafka does not answer.
+    """
+
+    def __init__(self, admin: AdminClient, settings: Settings) -> None:
+        self._admin = admin
+        self._settings = settings
+
+    def count_partitions(self, topic: str) -> int:
+        """0 where there is no such topic."""
+        return len(self._partitions(topic))
+
+    def replicas(self, topic: str) -> dict[int, Replicas]:
+        """How each partition of a topic is; empty where there is no such topic."""
+        return {
+            info.id: Replicas(info.leader is not None, len(info.isr), len(info.replicas))
+            for info in self._partitions(topic)
+        }
+
+    def create_topic(self, topic: str) -> int:
+        """How many partitions it has then; 0 where that is not known in time."""
+        new = NewTopic(
+            topic,
+            num_partitions=self._settings.partitions,
+            replication_factor=self._settings.replication_factor,
+            config=group_topic_configs(self._settings, topic),
+        )
+        try:
+            self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        # Another broker than the one that created it may not know of it yet.
+        patience = Retrying(
+            retry=retry_if_result(lambda partitions: partitions == 0),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(_TIMEOUT_S),
+            retry_error_callback=lambda _: 0,
+        )
+        return patience(self.count_partitions, topic)
+
+    def count_group_topics(self) -> int:
+        """How many retry and dead-letter topics there are."""
+        names = self._settings.topic_names
+        return sum(names.is_group_topic(topic) for topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics)
+
+    def identify(self, topic: str) -> tuple[str, str]:
+        """The ids of the cluster and of a topic: a topic that is made anew has another."""
+        described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        return str(self._admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(described.topic_id)
+
+    def _partitions(self, topic: str) -> list[TopicPartitionInfo]:
+        try:
+            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+            return list(described[topic].result().partitions)
+        except KafkaException as error:
+            if error.args[0].code() in _NO_SUCH_TOPIC:
+                return []
+            raise
