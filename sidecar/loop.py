@@ -5,49 +5,37 @@ next batch is read: parsing costs no waiting, and reading is never far ahead of 
 next batch is not read.
 """
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from connectors.contract import ErrorCode, TopicKind
+from connectors.contract import ErrorCode
 from connectors.kafka_errors import PASSING, REFUSALS
+from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
-from sidecar.dispatch.levels import LevelPartition, LevelProgress
-from sidecar.dispatch.outages import Outages, is_postponed
-from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
-from sidecar.dispatch.wheel import WheelPartition, WheelSettings
-from sidecar.dispatch.wheel_figures import added
+from sidecar.dispatch.wheel import WheelPartition
 from sidecar.garbage import collect_when_idle
 from sidecar.health import Health
-from sidecar.intake.copies import Copies
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
-from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.intake.parse_wheel import WheelParser
-from sidecar.intake.progress import Start
 from sidecar.intake.reopening import Place
-from sidecar.metric_types import set_labels
 from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
-from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
-from sidecar.store.errors import SlotConflict
+from sidecar.source_maker import SourceMaker
 from sidecar.store.files import FileSystem, RealFileSystem
-from sidecar.store.recovery import Owner
 from sidecar.switches import Switches
-from sidecar.told import PlaceTold, Told
+from sidecar.told import Told
 
 T = TypeVar("T")
 
@@ -62,9 +50,6 @@ NEVER_MS = -1
 
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
-
-LAPS_MAX = 64
-"""How much larger than the settings say a wheel is made at most: by default over two years, 2.5 GB."""
 
 log = structlog.get_logger("timewheel.loop")
 
@@ -87,64 +72,58 @@ class Loop:
         told: Told | None = None,
     ) -> None:
         self._settings = settings
-        self._names = settings.topic_names
         self._clock = clock
         self._health = health
-        self._metrics = metrics
         self._publishing = clients.publishing
-        topics = clients.topics
-        self._identify = topics.identify
-        self._file_system = file_system or RealFileSystem()
         self._questions = questions or Questions()
-        self._outcomes = outcomes or CancelOutcomes(self._names.wheel)
         self._switches = switches or Switches()
-        self._told = told or Told()
-        self._parser = Parser(self._names)
-        self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
+        names, topics = settings.topic_names, clients.topics
+        queue_of = cache(partial(queue_label, names))
         self._destinations = Destinations(
-            self._names,
+            names,
             settings,
             clock,
             topics.count_partitions,
             topics.create_topic,
             topics.count_group_topics,
         )
-        self._outages = Outages(self._names, topics.replicas, self._make_copies)
-        dead_letter_topic = self._names.dead_letter(settings.group_id)
-        self._topics = self._names.schedule_topics(settings.levels)
+        self._accounts = Accounts(settings, clock, metrics, queue_of, told or Told(), spans)
+        maker = SourceMaker(
+            settings,
+            clock,
+            topics,
+            self._destinations,
+            self._accounts,
+            outcomes or CancelOutcomes(names.wheel),
+            file_system or RealFileSystem(),
+        )
+        self._outages = maker.outages
         onward = {
-            self._names.wheel: [self._names.wheel],
-            self._names.send_back: map(self._names.level, settings.levels),
-            **{self._names.level(level): [self._names.wheel] for level in settings.levels},
+            names.wheel: [names.wheel],
+            names.send_back: map(names.level, settings.levels),
+            **{names.level(level): [names.wheel] for level in settings.levels},
         }
+        dead_letter_topic = names.dead_letter(settings.group_id)
         self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
         self._limit = settings.batch_records
         self._in_hand: list[Draft] | None = None
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
-        self._committed: dict[Place, int] = {}
-        self._steps_told = clock.steps_back, clock.steps_forward
-        self._spans = spans
-        self._rejection_log = RejectionLog(clock, settings.group_id, with_records=settings.log_records)
-        self._own_group = settings.group_id
-        self._queues: dict[str, str] = {}
-        """A schedule topic's queue: the label of metrics."""
-        self._laps: dict[int, int] = {}
-        """By wheel partition: how many times its wheel is larger than the settings say."""
         self._is_now_and_then = False
         self._now_and_then_ms = clock.monotonic_ms()
+        self._metrics = metrics
         self._intake = EnqueueGet(
             clients.consumer,
-            self._topics,
+            names.schedule_topics(settings.levels),
             clients.starts,
-            self._make_source,
+            maker.make,
             self._settle,
             clock=clock,
             health=health,
             metrics=metrics,
             batch_records=settings.batch_records,
-            queue_of=self._queue_of,
+            queue_of=queue_of,
         )
 
     @property
@@ -195,7 +174,7 @@ class Loop:
                 self.turn()
             self._finish()
         finally:
-            self._rejection_log.close()
+            self._accounts.close()
             self._intake.close()
 
     def _finish(self) -> None:
@@ -222,8 +201,7 @@ class Loop:
         self._tick(now_ms)
         if self._is_now_and_then:
             self._outages.look_again()
-            self._rejection_log.tick()
-            self._count_waiting()
+            self._accounts.tell(self.sources, self._intake.known_end)
         self._questions.answer()
 
     def _tick(self, now_ms: int) -> None:
@@ -356,17 +334,17 @@ class Loop:
             draft.source.confirm()
             if isinstance(draft.source, WheelPartition) and self._put.rejections:
                 draft.source.buried([record for record in draft.records if self._put.is_buried(draft.source, record)])
-        self._committed.update(((place.topic, place.partition), place.offset) for place in self._in_hand_offsets)
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()
-        self._account(drafts)
+        took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
+        self._accounts.committed(drafts, self._in_hand_offsets, self._put, took_ms)
 
     def _abort(self, error: TransactionAbortedError) -> None:
         """Take everything back; halve the batch until the record that Kafka refuses stands alone."""
         drafts, self._in_hand = self._in_hand or [], None
         refusals = self._publishing.abort()
-        self._metrics.transactions.labels("aborted").inc()
+        self._accounts.aborted()
         self._destinations.forget()
         refusal = next((refusal for refusal in refusals if self._is_final(refusal[2])), None)
         if refusal is not None:
@@ -397,106 +375,6 @@ class Loop:
         except SOURCE_FAILURES as failure:
             self._intake.fail(draft.source, failure)
 
-    def _account(self, drafts: list[Draft]) -> None:
-        now_ms = self._clock.now_ms()
-        metrics, rejections = self._metrics, self._put.rejections
-        metrics.transactions.labels("committed").inc()
-        metrics.last_transaction.set(now_ms / 1000)
-        took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
-        metrics.transaction_seconds.observe(took_ms / 1000)
-        if rejections:
-            for code, count in Counter(rejection.code for rejection in rejections.values()).items():
-                metrics.rejected.labels(code).inc(count)
-            metrics.count_dead_letters(self._own_group, len(rejections))
-            self._rejection_log.tell(rejections, drafts)
-        if self._spans is not None:
-            self._spans.delivered(drafts, rejections, now_ms, took_ms)
-        wheel = self._names.wheel
-        for source, records in drafts:
-            if not records:
-                continue
-            queue = self._queue_of(source.topic)
-            if rejections:
-                records = [record for record in records if not self._put.is_buried(source, record)]
-            sent = [record for record in records if record[0] != wheel]
-            if len(sent) < len(records):
-                postponed = sum(record[0] == wheel and is_postponed(record) for record in records)
-                metrics.postponed.inc(postponed)
-                metrics.rolls.inc(len(records) - len(sent) - postponed)
-            due = [record[5] for record in sent]
-            metrics.delivered.labels(queue).inc(len(due))
-            metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
-            if source.topic == self._names.send_back:
-                self._count_dead_letters(record[0] for record in sent)
-
-    def _count_dead_letters(self, topics: Iterable[str | Rejection]) -> None:
-        for topic, count in Counter(map(str, topics)).items():
-            if self._names.kind(topic) is TopicKind.DEAD_LETTER:
-                self._metrics.count_dead_letters(self._names.group_of(topic) or "", count)
-
-    def _count_waiting(self) -> None:
-        waiting: Counter[str] = Counter()
-        for source in self._intake.sources.values():
-            waiting[self._queue_of(source.topic)] += source.waiting
-        for topic in self._topics:
-            queue = self._queue_of(topic)
-            self._metrics.waiting.labels(queue).set(waiting[queue])
-        self._tell_figures()
-        self._tell_lag()
-        self._tell_clock_steps()
-
-    def _tell_figures(self) -> None:
-        wheels = {source: source.figures for source in self.sources if isinstance(source, WheelPartition)}
-        of_each = list(wheels.values())
-        figures = added(of_each)
-        self._told.wheel = figures
-        self._told.places = tuple(
-            PlaceTold(
-                source.topic,
-                source.partition,
-                self._queue_of(source.topic),
-                wheels[source].pending if isinstance(source, WheelPartition) else source.waiting,
-                source.next_due_ms,
-                source.trouble,
-            )
-            for source in self.sources
-        )
-        metrics, quota_bytes = self._metrics, self._settings.disk_quota_bytes
-        set_labels(metrics.pending, figures.by_topic)
-        set_labels(metrics.pending_due, figures.due_within)
-        metrics.furthest_due.set((figures.furthest_ms or 0) / 1000)
-        metrics.store_bytes.set(figures.disk_bytes)
-        metrics.store_quota_bytes.set(quota_bytes)
-        largest_bytes = max((one.disk_bytes for one in of_each), default=0)
-        metrics.store_quota_ratio.set(largest_bytes / quota_bytes if quota_bytes else 0)
-
-    def _tell_lag(self) -> None:
-        unread: Counter[str] = Counter()
-        uncommitted: Counter[str] = Counter()
-        for place, source in self._intake.sources.items():
-            end = self._intake.known_end(place)
-            if end is not None:
-                queue = self._queue_of(place[0])
-                unread[queue] += max(0, end - source.position)
-                uncommitted[queue] += max(0, end - self._committed.get(place, end))
-        for topic in self._topics:
-            queue = self._queue_of(topic)
-            self._metrics.unread.labels(queue).set(unread[queue])
-            self._metrics.uncommitted.labels(queue).set(uncommitted[queue])
-
-    def _tell_clock_steps(self) -> None:
-        steps = self._clock.steps_back, self._clock.steps_forward
-        if steps == self._steps_told:
-            return
-        for direction, count, told in zip(("back", "forward"), steps, self._steps_told, strict=True):
-            self._metrics.clock_steps.labels(direction).inc(count - told)
-        self._steps_told = steps
-        log.warning(
-            "clock stepped",
-            step_ms=self._clock.last_step_ms,
-            operator_action="check the host's time synchronisation; what became due by the step goes out at once",
-        )
-
     # --- switches -----------------------------------------------------------------------------------------------------
 
     def _held(self) -> set[Place]:
@@ -513,94 +391,6 @@ class Loop:
         due = [due_ms for source in self._intake.sources.values() if (due_ms := source.next_due_ms) is not None]
         wait_ms = min(due) - now_ms if due else IDLE_WAIT_MS
         return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
-
-    # --- sources ------------------------------------------------------------------------------------------------------
-
-    def _make_source(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
-        self._committed[topic, partition] = start.offset
-        if self._names.kind(topic) is TopicKind.WHEEL:
-            return self._make_wheel(topic, partition, start, failed_of)
-        if self._names.kind(topic) is TopicKind.SEND_BACK:
-            return self._make_send_back(topic, partition, start)
-        level = self._names.level_of(topic)
-        if level is None:
-            raise ValueError(f"{topic} is no schedule topic")
-        return LevelPartition(
-            topic,
-            partition,
-            self._settings.levels.delay_ms(level),
-            start_offset=start.offset,
-            progress=LevelProgress.decode(start.metadata),
-            parser=self._parser,
-            outages=self._outages,
-            max_delay_ms=self._settings.max_delay,
-            max_clock_skew_ms=self._settings.max_clock_skew,
-            max_records=self._settings.read_ahead_records,
-            max_bytes=self._settings.read_ahead_bytes,
-            trace=self._settings.trace_headers,
-        )
-
-    def _make_send_back(self, topic: str, partition: int, start: Start) -> Source:
-        return SendBackPartition(
-            topic,
-            partition,
-            start_offset=start.offset,
-            parser=self._send_back_parser,
-            judge=self._destinations.judge,
-            max_records=self._settings.read_ahead_records,
-            max_bytes=self._settings.read_ahead_bytes,
-        )
-
-    def _make_wheel(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
-        settings = self._settings
-        if isinstance(failed_of, SlotConflict):
-            # What waits spans more than a lap, of a backlog or of settings before: a wheel of twice the slots holds it.
-            self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))
-        slots_total = settings.slots_total * self._laps.get(partition, 1)
-        cluster_id, topic_id = self._identify(topic)
-        copies = self._copies_onto(topic_id)
-        self._outcomes.opened(partition, start.offset)
-
-        def tell_outcomes(outcomes: Mapping[int, str], committed: int) -> None:
-            self._outcomes.told(partition, outcomes, committed)
-            for outcome, count in Counter(outcomes.values()).items():
-                self._metrics.cancels.labels(outcome).inc(count)
-
-        layout = f"{slots_total}x{settings.precision_ms}ms,parser{PARSER_VERSION}"
-        return WheelPartition(
-            topic,
-            partition,
-            start=start,
-            settings=WheelSettings(
-                settings.plan,
-                slots_total,
-                settings.disk_quota_bytes or None,
-                5 * settings.read_ahead_records,
-                4 * settings.read_ahead_bytes,
-                settings.data_dir,
-                settings.trace_headers,
-            ),
-            parser=WheelParser(self._parser, topic, partition, copies),
-            copies=copies,
-            outages=self._outages,
-            owner=Owner(cluster_id, topic_id, settings.group_id, partition, layout),
-            fs=self._file_system,
-            now_ms=self._clock.now_ms(),
-            tell_outcomes=tell_outcomes,
-        )
-
-    def _make_copies(self) -> Copies:
-        return self._copies_onto(self._identify(self._names.wheel)[1])
-
-    def _copies_onto(self, wheel_id: str) -> Copies:
-        """What this group's copies carry; the wheel topic, made anew, takes none of those before."""
-        return Copies(f"{wheel_id} {self._settings.group_id}".encode())
-
-    def _queue_of(self, topic: str) -> str:
-        queue = self._queues.get(topic)
-        if queue is None:
-            queue = self._queues[topic] = queue_label(self._names, topic)
-        return queue
 
 
 def _offsets(drafts: list[Draft]) -> list[TopicPartition]:

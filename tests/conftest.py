@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser
 
 from connectors.embedded import EmbeddedKafka
@@ -23,6 +24,9 @@ from tests.support.tools import find_tool, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+settings.register_profile("without deadline", deadline=None)  # how long an example takes tells of the machine
+settings.load_profile("without deadline")
 
 
 @pytest.fixture(scope="session")

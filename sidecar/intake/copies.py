@@ -44,6 +44,11 @@ class Copies:
     def __init__(self, proof_key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=hashlib.blake2b(proof_key).digest(), digest_size=8)
 
+    @classmethod
+    def of(cls, wheel_id: str, group_id: str) -> "Copies":
+        """A group's on a wheel topic, which is known by its id: made anew, it takes none of those before."""
+        return cls(f"{wheel_id} {group_id}".encode())
+
     def headers(self, uniq_key: bytes, due_ms: int, copied: Copied) -> Headers:
         """What a copy carries besides its message's own headers and its destination."""
         headers: Headers = [(_UNIQ_KEY, uniq_key), (_TIMER_DELIVER_MS, b"%d" % due_ms)]

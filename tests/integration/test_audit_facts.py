@@ -173,7 +173,7 @@ HEADERS = st.lists(
 )
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(many=st.lists(st.tuples(st.sampled_from(TOPICS), HEADERS), min_size=50, max_size=150))
 def test_headers_that_nobody_thought_of_are_read_as_the_sidecar_reads_them(
     spark: SparkSession, many: list[tuple[str, Headers]]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.store.files import RealFileSystem
@@ -58,7 +58,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(steps=st.lists(STEPS, max_size=25), share=st.floats(0, 1))
 def test_it_finds_what_is_there(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[int]]], share: float

@@ -461,4 +461,4 @@ class LevelMachine(RuleBasedStateMachine):
 
 
 TestLevelModel = LevelMachine.TestCase
-TestLevelModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLevelModel.settings = settings(max_examples=150, stateful_step_count=40)

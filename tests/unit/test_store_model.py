@@ -159,4 +159,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30)

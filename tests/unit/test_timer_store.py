@@ -277,7 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestTimerStoreModel = StoreMachine.TestCase
-TestTimerStoreModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTimerStoreModel.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 # --- one at a time ----------------------------------------------------------------------------------------------------
