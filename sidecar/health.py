@@ -93,6 +93,8 @@ class Health:
     """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
     destinations_away: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` of a destination -> why it takes nothing just now, while all others go on."""
+    noted: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> what somebody should know of it, though it does all it should."""
     disk_full: frozenset[str] = frozenset()
     """Those of ``troubled`` and ``failing`` that lack nothing but disk."""
     broker_silent_since_ms: float | None = None
@@ -320,7 +322,9 @@ class Health:
 
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
-        told = sorted(self.troubled.items()) + sorted(self.destinations_away.items())
+        told = [
+            entry for group in (self.troubled, self.destinations_away, self.noted) for entry in sorted(group.items())
+        ]
         return [f"{where}: {why}" for where, why in told[:_WARNINGS_MAX]]
 
 

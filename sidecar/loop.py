@@ -225,6 +225,11 @@ class Loop:
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
         self._health.destinations_away = self._outages.in_words if self._outages else {}
+        self._health.noted = {
+            f"{source.topic}-{source.partition}": source.note
+            for source in self.sources
+            if isinstance(source, WheelPartition) and source.note
+        }
         self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:

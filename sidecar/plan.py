@@ -10,6 +10,10 @@ it to the end of its topic, so that no retention removes it. RIP-43's one-third 
     d - W < W / 3        rolls after W / 2, so that what is left is not a short tail
     otherwise            rolls after W
 
+Timestamps are Kafka's, and what is due is due by the sidecar's clock. Where that is ahead by half a window or more, a
+copy is due for its next roll as soon as it is written; so what comes back old says of its next copy, in a header, that
+it is not rolled again before half a window has passed by the clock that rolls it (`next_roll_ms`).
+
     >>> plan = Plan(roll_window_ms=2_000, precision_ms=1_000, max_delay_ms=10_000, levels="1s 5s")
     >>> plan.act_at(timestamp_ms=0, due_ms=1_999), plan.act_at(timestamp_ms=0, due_ms=3_000)
     ((1999, False), (2000, True))
@@ -35,8 +39,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The level table, for wheel records that name a level."""
     parser: int = msgspec.field(name="p", default=PARSER_VERSION)
 
-    def act_at(self, timestamp_ms: int, due_ms: int) -> tuple[int, bool]:
-        """When a record is acted on, and whether that act is a roll."""
+    def act_at(self, timestamp_ms: int, due_ms: int, roll_after_ms: int = 0) -> tuple[int, bool]:
+        """When a record is acted on, and whether that act is a roll.
+
+        Args:
+            roll_after_ms: it is not rolled before.
+        """
         if due_ms - timestamp_ms < self.precision_ms:
             return due_ms, False
         ahead = (due_ms - timestamp_ms) // self.precision_ms
@@ -44,7 +52,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if ahead < window:
             return due_ms, False
         after = window // 2 if ahead - window < window // 3 else window
-        return timestamp_ms + after * self.precision_ms, True
+        act_ms = timestamp_ms + after * self.precision_ms
+        if roll_after_ms > act_ms:
+            return (roll_after_ms, True) if roll_after_ms < due_ms else (due_ms, False)
+        return act_ms, True
+
+    def is_old(self, timestamp_ms: int, now_ms: int) -> bool:
+        """Whether a copy that has just come has used up half of the shortest wait that is between two rolls."""
+        return now_ms - timestamp_ms > self.roll_window_ms // 4
+
+    def next_roll_ms(self, act_ms: int, now_ms: int) -> int:
+        """When the copy that is written then is rolled at the soonest, whatever timestamp Kafka gives it.
+
+        No later than its timestamp would have it, where Kafka's clock and the sidecar's agree.
+        """
+        return max(act_ms, now_ms) + self.roll_window_ms // 2 // self.precision_ms * self.precision_ms
 
 
 class Plans(msgspec.Struct, frozen=True, array_like=True):

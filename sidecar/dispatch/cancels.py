@@ -70,6 +70,10 @@ class Cancels:
         """The copy has been read, or was not written."""
         self._count_down(self._on_their_way, uniq_key)
 
+    def is_on_its_way(self, uniq_key: bytes) -> bool:
+        """Whether a copy with this id has been written and is not read yet."""
+        return uniq_key in self._on_their_way
+
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought

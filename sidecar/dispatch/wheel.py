@@ -24,6 +24,7 @@ import structlog
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
+from connectors.durations import format_duration
 from connectors.kafka import BY_KEY, HEADER_ERRORS
 from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
 from sidecar.dispatch.decisions import Decisions
@@ -52,6 +53,8 @@ TRY_AGAIN_MS = 1_000
 """How long intake pauses before it tries a full disk again."""
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms: for the oldest pending record, and for metrics."""
+AHEAD_TOLD_FROM_MS = 60_000
+"""With a short roll window, a copy may be old because reading is behind."""
 BEYOND_ALL_OFFSETS = 2**63
 HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
@@ -143,6 +146,8 @@ class WheelPartition:
         """The highest time that has been told."""
         self._told_ms = now_ms
         """The time as it was last told, which may lie behind one that was told before."""
+        self.clock_ahead_ms = 0
+        """How far the clock is ahead of the timestamps that Kafka gives; 0: not so far that rolls suffer from it."""
         self._parser = parser
         self._copies = copies
         self._outages = outages
@@ -155,6 +160,8 @@ class WheelPartition:
         self._replay_until = start.offset
         self._watermark = progress.watermark
         self._plans = progress.plans
+        self._is_plan_old = progress.plans.since[-1][1] != settings.plan
+        """Whether the settings hold only after a later start."""
         opened = open_store(
             settings.directory / f"wheel-{partition}",
             fs,
@@ -208,6 +215,15 @@ class WheelPartition:
             committed=start.offset,
             lowest_needed=progress.lowest_needed,
         )
+        if self._is_plan_old:
+            log.warning(
+                "settings not taken over",
+                partition=partition,
+                plans=len(self._plans.since),
+                lowest_needed=progress.lowest_needed,
+                operator_action="start again once the oldest pending messages are delivered; until then roll_window, "
+                "precision_ms, max_delay and levels hold here as they did before",
+            )
 
     # --- intake -------------------------------------------------------------------------------------------------------
 
@@ -249,7 +265,7 @@ class WheelPartition:
                             topic, delivered, uniq_key, due_ms = found
                             if due_ms - timestamp_ms >= rolls_from_ms:
                                 del delivered[-2:]
-                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset, 0
+                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset, 0, 0
                                 self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
                             else:  # what that does with one that neither rolls nor has rolled
                                 key, value = message.key(), message.value()
@@ -307,6 +323,8 @@ class WheelPartition:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key)
         self._copies_read.clear()
+        if self.clock_ahead_ms and messages:
+            self._look_at_clock(messages[-1])
         self._expire_cancels(now_ms)
 
     def reached_end(self, offset: int) -> None:
@@ -327,19 +345,23 @@ class WheelPartition:
         now_ms: int,
     ) -> None:
         """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
-        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms = parsed
+        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
         replayed = offset < self._replay_until
         window_ms = plan.roll_window_ms - plan.precision_ms
         # The wheel that it comes to may span less than the one that it was postponed by.
         act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
         if due_ms - timestamp_ms >= window_ms:
-            act_ms, rolls = plan.act_at(timestamp_ms, due_ms)
+            act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
         if origin_offset != offset and self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
             return
         if replayed and (act_ms, offset) <= self._watermark:
             return
         if rolls:
-            record = self._roll(Schedule(*parsed), message, source_headers, offset, act_ms)
+            next_roll_ms = 0
+            if roll_times and plan.is_old(timestamp_ms, now_ms):
+                next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
+                self._note_old_copy(uniq_key, timestamp_ms)
+            record = self._roll(Schedule(*parsed), message, source_headers, offset, act_ms, next_roll_ms)
         else:
             headers.append((_UNIQ_KEY, uniq_key))
             headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
@@ -363,13 +385,39 @@ class WheelPartition:
         return True
 
     def _roll(
-        self, schedule: Schedule, message: Message, source_headers: Headers, offset: int, act_ms: int
+        self,
+        schedule: Schedule,
+        message: Message,
+        source_headers: Headers,
+        offset: int,
+        act_ms: int,
+        next_roll_ms: int,
     ) -> Outgoing:
         """The copy that a roll writes to the end of this partition, with the absolute time and the id."""
         headers = self._wheel_headers(schedule)
-        copied = Copied(schedule.origin_offset, schedule.roll_times + 1)
+        copied = Copied(schedule.origin_offset, schedule.roll_times + 1, roll_after_ms=next_roll_ms)
         headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, copied)
         return self.topic, self.partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+
+    def _note_old_copy(self, uniq_key: bytes, timestamp_ms: int) -> None:
+        """A copy was old when it came: where this process has written it a moment ago, the clocks differ."""
+        ahead_ms = self._told_ms - timestamp_ms
+        if ahead_ms < AHEAD_TOLD_FROM_MS or not self._cancels.is_on_its_way(uniq_key):
+            return
+        if not self.clock_ahead_ms:
+            log.warning(
+                "clock ahead of kafka",
+                partition=self.partition,
+                ahead_ms=ahead_ms,
+                operator_action="set the clocks of this host and of the brokers; messages are delivered by this "
+                "host's, and those rolled meanwhile need a retention of the wheel topic that is longer by as much",
+            )
+        self.clock_ahead_ms = ahead_ms
+
+    def _look_at_clock(self, last: Message) -> None:
+        """A record that is young when it is read says that the clocks agree."""
+        if self._told_ms - last.timestamp()[1] < AHEAD_TOLD_FROM_MS:
+            self.clock_ahead_ms = 0
 
     def _wheel_headers(self, schedule: Schedule) -> Headers:
         headers = [*schedule.carried, (_REAL_TOPIC, schedule.topic.encode())]
@@ -583,6 +631,20 @@ class WheelPartition:
         if self.is_recovering:
             return f"reads again what is committed, at offset {self.position} of {self._sends_from}"
         return f"intake is paused: {self._paused_for}" if self._paused_for else ""
+
+    @property
+    def note(self) -> str:
+        """What an operator should know of it though nothing is held up; empty when there is nothing."""
+        notes = []
+        if self.clock_ahead_ms:
+            ahead = format_duration(self.clock_ahead_ms // 1_000 * 1_000)
+            notes.append(f"this host's clock, by which messages are delivered, is ahead of Kafka's by {ahead}")
+        if self._is_plan_old:
+            notes.append(
+                f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
+                "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
+            )
+        return "; ".join(notes)
 
     @property
     def is_disk_full(self) -> bool:

@@ -15,6 +15,10 @@ from sidecar.plan import Plan, Plans
 
 NOTHING_DONE = (-1, -1)
 
+PLANS_MAX_BYTES = 2_000
+"""Of the plans together: half of what brokers keep of a commit's metadata (``offset.metadata.max.bytes``), over ten
+of them with RocketMQ's levels."""
+
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -35,6 +39,9 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def decode(cls, metadata: str, committed_offset: int, plan: Plan) -> "WheelProgress":
         """Progress from a commit's metadata; without any (a new partition, or one an operator has set) a fresh one.
 
+        The plan holds from the committed offset on; where there is no room for one more, the last that is committed
+        does, and a start after older messages are done takes the plan over.
+
         Raises:
             ProgressError: the metadata is not ours; guessing would lose messages.
         """
@@ -45,7 +52,10 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             _check(progress, committed_offset)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise ProgressError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
-        return msgspec.structs.replace(progress, plans=progress.plans.changed(committed_offset, plan))
+        changed = progress.plans.changed(committed_offset, plan)
+        if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
+            return progress
+        return msgspec.structs.replace(progress, plans=changed)
 
 
 def _check(progress: WheelProgress, committed_offset: int) -> None:

@@ -21,6 +21,7 @@ _ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 _ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
 _PROOF = str(Header.TIMER_ROLL_PROOF)
 _NOT_BEFORE = str(Header.TIMER_NOT_BEFORE_MS)
+_ROLL_AFTER = str(Header.TIMER_ROLL_AFTER_MS)
 
 
 class Copied(NamedTuple):
@@ -32,6 +33,8 @@ class Copied(NamedTuple):
     """How often it has been rolled."""
     not_before_ms: int = 0
     """Until when it is postponed, beyond its due time; 0: it is not."""
+    roll_after_ms: int = 0
+    """Until when it is not rolled again; 0: its timestamp alone decides."""
 
 
 class Copies:
@@ -58,6 +61,8 @@ class Copies:
         headers.append((_PROOF, self._proof(uniq_key, copied)))
         if copied.not_before_ms:
             headers.append((_NOT_BEFORE, b"%d" % copied.not_before_ms))
+        if copied.roll_after_ms:
+            headers.append((_ROLL_AFTER, b"%d" % copied.roll_after_ms))
         return headers
 
     def read(self, control: Mapping[str, bytes | None], offset: int, uniq_key: bytes) -> Copied | None:
@@ -69,7 +74,7 @@ class Copies:
         elif origin is None or times is None or not 0 <= origin < offset or times < 0:
             return None
         else:
-            copied = Copied(origin, times, not_before or 0)
+            copied = Copied(origin, times, not_before or 0, whole_number(control.get(_ROLL_AFTER)) or 0)
         return copied if control.get(_PROOF) == self._proof(uniq_key, copied) else None
 
     def _proof(self, uniq_key: bytes, copied: Copied) -> bytes:
@@ -77,5 +82,7 @@ class Copies:
         origin = -1 if copied.origin_offset is None else copied.origin_offset
         if copied.not_before_ms:
             keyed.update(b"not before %d " % copied.not_before_ms)
+        if copied.roll_after_ms:
+            keyed.update(b"roll after %d " % copied.roll_after_ms)
         keyed.update(b"%d %d " % (origin, copied.roll_times) + uniq_key)
         return keyed.hexdigest().encode()

@@ -30,7 +30,7 @@ _SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS}
 _ZERO = ord("0")
 
 
-Parsed = tuple[str, int, Headers, bytes, int, int, int, int]
+Parsed = tuple[str, int, Headers, bytes, int, int, int, int, int]
 """What a record to deliver says: the fields of a `Schedule`. A plain tuple: one is made for every record."""
 
 
@@ -54,6 +54,8 @@ class Schedule(NamedTuple):
     """The offset of the record as it was scheduled, or of its replacement; its own where it is that record."""
     not_before_ms: int
     """Until when it is postponed; 0: it is not."""
+    roll_after_ms: int
+    """Until when it is not rolled again; 0: its timestamp alone decides."""
 
 
 class Cancel(NamedTuple):
@@ -144,10 +146,11 @@ class WheelParser:
             return due_ms
         if copied is None and due_ms - timestamp_ms > plan.max_delay_ms:  # a copy was accepted once
             return _too_long(due_ms - timestamp_ms, plan)
-        origin_offset, roll_times, not_before_ms = copied or (offset, 0, 0)
+        origin_offset, roll_times, not_before_ms, roll_after_ms = copied or (offset, 0, 0, 0)
         if origin_offset is None:
             origin_offset = offset
-        parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, not_before_ms)
+        waits = not_before_ms, roll_after_ms
+        parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, *waits)
         if _REPLACE in control:
             replaced = control[_REPLACE]
             if not replaced:

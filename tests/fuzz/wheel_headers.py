@@ -22,9 +22,9 @@ def _make() -> WheelParser:
 
 
 _KNOWING = _make()
-_ROLLED, _POSTPONED = (
+_ROLLED, _POSTPONED, _ROLLED_LATER = (
     b"\n".join(b"%b=%b" % (name.encode(), value or b"") for name, value in _COPIES.headers(b"a", AT_MS + 5_000, copied))
-    for copied in (Copied(7, 2), Copied(None, 0, AT_MS + 9_000))
+    for copied in (Copied(7, 2), Copied(None, 0, AT_MS + 9_000), Copied(7, 2, roll_after_ms=AT_MS + 9_000))
 )
 SEEDS = (
     b"REAL_TOPIC=orders\nTIMER_DELIVER_MS=1700000005000",
@@ -41,6 +41,7 @@ SEEDS = (
     b"REAL_TOPIC=orders\nTIMER_DELAY_MS=1\nTIMER_REPLACE_UNIQKEY=a",
     b"REAL_TOPIC=orders\n" + _ROLLED,
     b"REAL_TOPIC=orders\n" + _POSTPONED,
+    b"REAL_TOPIC=orders\n" + _ROLLED_LATER,
     b"REAL_TOPIC=orders\n" + _ROLLED.replace(b"TIMER_ROLL_TIMES=2", b"TIMER_ROLL_TIMES=3"),
 )
 
@@ -70,7 +71,7 @@ def _check_the_short_way(parsed: object, headers: list[tuple[str, bytes | None]]
     if plain is not None:
         topic, delivered, uniq_key, due_ms = plain
         assert delivered[-2:] == [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]
-        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, OFFSET, 0)
+        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, OFFSET, 0, 0)
 
 
 def _check_schedule(wanted: Schedule) -> None:

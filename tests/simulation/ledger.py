@@ -33,6 +33,7 @@ INTERNAL = frozenset(
         "TIMER_ORIGIN_OFFSET",
         "TIMER_ROLL_PROOF",
         "TIMER_NOT_BEFORE_MS",
+        "TIMER_ROLL_AFTER_MS",
         "TIMER_ENQUEUE_MS",
         "TIMER_DEQUEUE_MS",
     }

@@ -1,11 +1,16 @@
 """What stands beside a committed offset and looks like ours, but is what no Timewheel writes. Found by fuzzing."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.dispatch.levels import LevelProgress
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan
+from tests.support.one_wheel import NOW_MS, due, opened, sent
 
 PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=500_000, levels="1s 5s")
 DEEP = '{"x":' + "[" * 3_000
@@ -47,3 +52,44 @@ def test_a_wheel_partition_stops_at_any_other(metadata: str) -> None:
 @pytest.mark.parametrize("metadata", [DEEP, '{"r":-1}', '{"r":99999999999999999999}', "[]", ""])
 def test_a_level_has_rejected_nothing_by_any_other(metadata: str) -> None:
     assert LevelProgress.decode(metadata) == LevelProgress()
+
+
+ROCKETMQ_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+BROKERS_KEEP_BYTES = 4_096
+
+
+def test_a_hundred_changes_of_settings_fit_beside_a_message_that_waits(tmp_path: Path) -> None:
+    """Each start with other settings; what was written under the first of them waits all the time."""
+    due_ms, committed, told = NOW_MS + 3_600_000, (0, ""), 0
+    for number in range(100):
+        plan = Plan(
+            roll_window_ms=90_000_000 + 1_000 * number, precision_ms=1_000, max_delay_ms=10**10, levels=ROCKETMQ_LEVELS
+        )
+        with capture_logs() as logs:
+            wheel = opened(tmp_path, *committed, number, plan=plan)
+        told += any(line["event"] == "settings not taken over" for line in logs)
+        assert bool(told) == bool(wheel.note)
+        wheel.offer([due(number, due_ms, uniq_key=b"%d" % number)], NOW_MS)
+        _, committed = sent(wheel, NOW_MS)
+        wheel.close()
+        assert len(committed[1]) < BROKERS_KEEP_BYTES // 2
+    assert 80 < told < 95
+    wheel = opened(tmp_path, *committed, 100, plan=plan)
+    wheel.tick(due_ms)
+    delivered, committed = sent(wheel, due_ms)
+    assert len(delivered) == 100
+    wheel.tick(due_ms + 20_000)
+    _, committed = sent(wheel, due_ms + 20_000)
+    wheel.close()
+    after = opened(tmp_path, *committed, 100, plan=plan)
+    assert after.note == ""
+    assert after._plans.since[-1] == (100, plan)
+
+
+def test_the_settings_before_hold_while_there_is_no_room_for_others() -> None:
+    progress = WheelProgress.decode("", 0, PLAN)
+    for number in range(1, 100):
+        plan = msgspec.structs.replace(PLAN, max_delay_ms=number)
+        before, progress = progress, WheelProgress.decode(progress.encode(), number, plan)
+    assert progress.plans == before.plans
+    assert [progress.plans.of(number).max_delay_ms for number in range(1, 5)] == [1, 2, 3, 4]

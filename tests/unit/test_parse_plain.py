@@ -46,7 +46,7 @@ def test_a_plain_record_is_what_the_long_way_makes_of_it(headers: Headers, offse
         told: Headers = [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]
         assert delivered[-2:] == told
         parsed = parser.parse(headers, offset, AT_MS, PLAN)
-        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0)
+        assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0)
 
 
 def test_what_nearly_everybody_sends_is_plain() -> None:
@@ -65,7 +65,7 @@ def test_a_message_that_was_accepted_is_not_too_far_ahead_when_it_comes_back() -
     """An operator has lowered max_delay since."""
     parser, due_ms = make(), AT_MS + MAX_DELAY_MS + 1
     headers: Headers = [("REAL_TOPIC", b"orders"), *COPIES.headers(b"u", due_ms, Copied(7, 1))]
-    assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7, 0)
+    assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7, 0, 0)
     others = headers[:-1]
     rejected = parser.parse(others, 9, AT_MS, PLAN)
     assert isinstance(rejected, Rejection)
