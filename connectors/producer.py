@@ -19,7 +19,7 @@ from connectors.client_options import SCHEDULING, check_protected, for_consumer,
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
 from connectors.contract import DelayLevels, Header, TopicNames, is_legal_topic_name
-from connectors.kafka import BY_KEY
+from connectors.kafka import BY_KEY, HEADER_ERRORS
 from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan
 from connectors.receipt import Receipt
@@ -306,7 +306,7 @@ class ScheduledProducer:
         Raises:
             ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
-            RecordGoneError: Kafka no longer has the record.
+            RecordGoneError: Kafka no longer has the record, or its headers cannot be read.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
         receipt = Receipt.of(receipt)
@@ -314,7 +314,13 @@ class ScheduledProducer:
         time, due_ms = when(deliver_at, delay, delay_ms)
         deadline = Deadline(self._clients.clock, timeout_s)
         original = self._read(receipt, deadline)
-        given: Carried = original.headers() or []  # type: ignore[assignment]
+        try:
+            given: Carried = original.headers() or []  # type: ignore[assignment]
+        except HEADER_ERRORS:
+            raise RecordGoneError(
+                f"{receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: a header's name is not UTF-8 "
+                "text, so that the record is in the sidecar's dead letters; send the message again without that header"
+            ) from None
         written = replacement_headers(receipt, given, time)
         pending = self._about(receipt, due_ms, counts_from_timestamp=deliver_at is None)
         value, key, partition = original.value(), original.key(), receipt.partition

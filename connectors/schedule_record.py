@@ -41,7 +41,7 @@ class ScheduleError(ValueError):
 
 
 class RecordGoneError(ScheduleError):
-    """Kafka has the scheduled record no more."""
+    """Kafka has the scheduled record no more, or it cannot be read."""
 
 
 When = tuple[tuple[str, bytes], int]

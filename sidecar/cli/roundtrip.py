@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connectors.kafka import common_config
+from connectors.kafka import HEADER_ERRORS, common_config
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
 from sidecar.clients import admin_client
 from sidecar.errors import TimewheelError
+from sidecar.records import Headers
 from sidecar.settings import Settings
 
 _TIMEOUT_S = 10.0
@@ -121,13 +122,17 @@ def _wait_for(reader: Consumer, sent: dict[str, str], deadline_s: float) -> list
             continue
         if (error := message.error()) is not None:
             raise KafkaException(error)
-        if (via := sent.get(_header(message, "UNIQ_KEY"))) is not None:
-            lateness_ms = message.timestamp()[1] - int(_header(message, "TIMER_OUT_MS"))
+        headers = _headers(message)
+        if (via := sent.get(headers.get("UNIQ_KEY", ""))) is not None:
+            lateness_ms = message.timestamp()[1] - int(headers["TIMER_OUT_MS"])
             delivered[via] = Delivered(via, lateness_ms)
     return list(delivered.values())
 
 
-def _header(message: Message, name: str) -> str:
-    """A header as text; empty where there is none."""
-    value = dict(message.headers() or []).get(name) or b""
-    return value if isinstance(value, str) else value.decode(errors="replace")
+def _headers(message: Message) -> dict[str, str]:
+    """Headers as text; none where they cannot be read: the record is another's."""
+    try:
+        headers: Headers = message.headers() or []  # type: ignore[assignment]
+    except HEADER_ERRORS:
+        return {}
+    return {name: (value or b"").decode(errors="replace") for name, value in headers}
