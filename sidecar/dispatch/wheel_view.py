@@ -15,7 +15,8 @@ from sidecar.records import Outgoing, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
 
-TOPIC_NAMES_MAX = 10_000
+TOPIC_NAMES_MAX = 20_000
+"""Twice as many as are counted one by one (`topic_counts`): of so many, half are none of those."""
 
 DESCRIBED_AT_ONCE = 500
 """Messages told in one step of a question: some 3 ms."""
@@ -47,9 +48,20 @@ class WheelView:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def remember(self, topic_hash: Mapping[str, int]) -> None:
-        """Topics have been stored; on disk stand their hashes alone."""
-        if len(self._topic_names) < TOPIC_NAMES_MAX:
-            self._topic_names.update((number, topic) for topic, number in topic_hash.items())
+        """Topics are about to be stored; on disk stand their hashes alone."""
+        if len(self._topic_names) >= TOPIC_NAMES_MAX:
+            self._forget()
+        self._topic_names.update((number, topic) for topic, number in topic_hash.items())
+
+    def _forget(self) -> None:
+        """Names of topics that nothing is counted for."""
+        at_hand = Counter(dict(self._ready.count_topics())).most_common(TOPICS_TOLD_MAX)
+        told = {number for number, _ in at_hand}
+        self._topic_names = {
+            number: topic
+            for number, topic in self._topic_names.items()
+            if number in told or self._store.pending_of_topic(number)
+        }
 
     @property
     def topics_to_keep(self) -> list[tuple[int, str]]:
