@@ -209,11 +209,22 @@ class TimerLog:
 
         Neighbours are read together. Raises PositionOutOfRange, CorruptRecord, OSError.
         """
-        records = np.empty(len(positions), TIMER_LOG_RECORD)
         if len(positions) == 0:
-            return records
+            return np.empty(0, TIMER_LOG_RECORD)
         order = np.argsort(positions, kind="stable")
-        indexes = self._kept_many(positions[order])
+        ordered = self.gather_numbers(self._kept_many(positions[order]))
+        records = np.empty(len(positions), TIMER_LOG_RECORD)
+        records[order] = ordered
+        return records
+
+    def gather_numbers(self, indexes: Int64Array) -> RecordArray:
+        """The records with these numbers (ascending, repeats allowed), which are kept, shape (n,).
+
+        Neighbours are read together. Raises CorruptRecord, OSError.
+        """
+        records = np.empty(len(indexes), TIMER_LOG_RECORD)
+        if len(indexes) == 0:
+            return records
         # A run ends where the gap to the next is wide, or at the end of a segment, or when it holds a chunk.
         segment = indexes // self.records_per_segment
         run = (indexes - indexes[0]) // CHUNK_RECORDS
@@ -224,8 +235,8 @@ class TimerLog:
             first = int(indexes[begin])
             block = self._read_run(first, int(indexes[stop - 1]) + 1, checked=False)
             wanted = block[indexes[begin:stop] - first]
-            self._verify(wanted, positions[order[begin:stop]])
-            records[order[begin:stop]] = wanted
+            self._verify(wanted, self._position(first) + (indexes[begin:stop] - first) * RECORD_BYTES)
+            records[begin:stop] = wanted
             begin = stop
         return records
 

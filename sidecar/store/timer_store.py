@@ -5,7 +5,7 @@
     read     payload log                                                          what goes out next
     delete   a MAGIC_DELETE record that names its target's payload, in the target's slot
 
-What is pending beyond the loaded slots costs disk, and 4 bytes of memory a record (`id_index`). A message that is
+What is pending beyond the loaded slots costs disk, and 6 bytes of memory a record (`id_index`). A message that is
 cancelled or sent stays in the logs until all in its segment is behind the watermark.
 """
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.store.files import RealFileSystem
-from sidecar.store.id_index import BLOCKS_KEPT, IdIndex
+from sidecar.store.id_index import IdIndex
 from sidecar.store.layout import Int64Array, RecordArray, new_records
 from sidecar.store.timer_log import Block, TimerLog
 
@@ -20,18 +20,23 @@ HASHES = [0, 1, 2, 3 << 32, (3 << 32) + 1, -1, -(1 << 32), 2**63 - 1, -(2**63)]
 
 
 class ReadingLog(TimerLog):
-    """Notes which blocks are read."""
+    """Notes which blocks are read, and how many single records."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, SEGMENT_BYTES, RealFileSystem())
         self.read: list[int] = []
         self.records_read = 0
+        self.gathered = 0
 
     def read_block(self, block: Block) -> RecordArray:
         records = super().read_block(block)
         self.read.append(block.position)
         self.records_read += len(records)
         return records
+
+    def gather_numbers(self, indexes: Int64Array) -> RecordArray:
+        self.gathered += len(indexes)
+        return super().gather_numbers(indexes)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +88,7 @@ def test_it_finds_what_is_there(
     log.close()
 
 
-def test_once_indexed_only_blocks_that_may_hold_it_are_read(tmp_path: Path) -> None:
+def test_once_indexed_only_records_that_may_be_it_are_read(tmp_path: Path) -> None:
     log = ReadingLog(tmp_path)
     log.append(records_with([n << 32 for n in range(60)]))
     index = IdIndex(log)
@@ -92,18 +97,12 @@ def test_once_indexed_only_blocks_that_may_hold_it_are_read(tmp_path: Path) -> N
         index.warm()
     assert log.read == blocks[:-1]  # the last one is not full
     log.read.clear()
-    assert found(index, [30 << 32], 0) == [30 << 32]
-    assert log.read == [
-        block.position for block in log.blocks(0) if block.first <= 30 < block.last or not block.is_full
-    ]
+    assert found(index, [n << 32 for n in (58, 30, 8, 9)], 0) == [n << 32 for n in (8, 9, 30, 58)]
+    assert (log.read, log.gathered) == (blocks[-1:], 3)
     log.read.clear()
     assert found(index, [(30 << 32) + 1], 0) == []
-    assert log.read == [], "they are kept"
-    for other in range(BLOCKS_KEPT):
-        assert found(index, [(other * BLOCK_RECORDS) << 32], 0) == [(other * BLOCK_RECORDS) << 32]
-    log.read.clear()
-    assert found(index, [30 << 32], 0) == [30 << 32]
-    assert len(log.read) == 1, "not for ever"
+    assert log.read == [], "the end is kept"
+    assert log.gathered == 4, "only the upper half of a hash is known"
 
 
 def test_what_a_find_has_read_it_need_not_read_again(tmp_path: Path) -> None:
