@@ -15,6 +15,7 @@ stored records that were due by its arrival, whose offsets are all lower; after 
 the watermark never passes a stored record below the committed offset, and no record above that is sent.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +57,8 @@ LOOK_EVERY_MS = 10_000
 AHEAD_TOLD_FROM_MS = 60_000
 """With a short roll window, a copy may be old because reading is behind."""
 BEYOND_ALL_OFFSETS = 2**63
+MARKS_MAX = 100
+"""More than there are transactions while what is at hand is sent, with the default settings."""
 HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
 
@@ -94,7 +97,7 @@ class WheelSettings(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """The logs up to these marks hold all below the offset that is not done."""
+    """The logs up to these marks hold all below the offset that is not done, and nothing from there on."""
 
     offset: int
     marks: Marks
@@ -200,8 +203,9 @@ class WheelPartition:
         self._taken_watermark = self._watermark
         self._taken_position = self.position
         self._taken_lowest_needed = self._committed_lowest_needed = progress.lowest_needed
-        self._taken_marks = Complete(self.position, self._store.marks())
-        self._committed_marks = self._taken_marks
+        self._committed_marks = Complete(self.position, self._store.marks())
+        self._marks: deque[Complete] = deque()
+        """Later ones, of the beginnings of transactions: each holds once the committed offset has reached its own."""
         topic_names = {int(number): str(name) for number, name in opened.extra.get("topics", [])}
         self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names)
         self._checkpointed_ms = now_ms
@@ -700,9 +704,19 @@ class WheelPartition:
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
         self._taken_lowest_needed = self._lowest_needed(self._taken_watermark, self._taken_position)
-        if self._taken_position == self.position:
-            self._taken_marks = Complete(self.position, self._store.marks())
+        self._mark()
         return records
+
+    def _mark(self) -> None:
+        """Remember where the logs end: they hold nothing from ``position`` on, and all before it but what is late.
+
+        That is done when the committed offset has passed it. No cancel awaits a transaction here: those that do so
+        later lie behind, and are read again with the checkpoint.
+        """
+        if self._marks and self._marks[-1].offset == self.position:
+            self._marks.pop()
+        if len(self._marks) < MARKS_MAX:
+            self._marks.append(Complete(self.position, self._store.marks()))
 
     @property
     def _done_below(self) -> int:
@@ -742,7 +756,8 @@ class WheelPartition:
         self._committed_lowest_needed = self._taken_lowest_needed
         self._brought = {offset: at for offset, at in self._brought.items() if at >= self._committed}
         self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
-        self._committed_marks = self._taken_marks
+        while self._marks and self._marks[0].offset <= self._committed:
+            self._committed_marks = self._marks.popleft()
         self._store.advance(self._watermark[0])
         self._hold([])
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
@@ -757,6 +772,7 @@ class WheelPartition:
         self._expire_cancels(self._now_ms)
 
     def put_back(self) -> None:
+        self._marks.clear()  # a cancel from before them, applied again, would be written behind them
         self._ready.put_back()
         self._late.put_back()
         waiting = self._decisions.put_back()

@@ -1,0 +1,65 @@
+"""How far a start has to read again: checkpoints while what arrives is always due already."""
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.dispatch.wheel import CHECKPOINT_EVERY_MS, MARKS_MAX, WheelPartition
+from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+
+HOUR_MS = 3_600_000
+BATCH = 10
+
+
+def with_backlog(directory: Path, batches: int) -> tuple[WheelPartition, tuple[int, str], int]:
+    """Reads as much as it sends, five batches behind, and stores a record with each; (wheel, committed, now)."""
+    wheel, committed, now_ms = opened(directory), (0, ""), NOW_MS
+    for number in range(batches):
+        now_ms += CHECKPOINT_EVERY_MS
+        first = wheel.position
+        late = [due(first + n, NOW_MS - 1, uniq_key=b"%d" % (first + n)) for n in range(BATCH - 1)]
+        later = due(first + BATCH - 1, NOW_MS + HOUR_MS, uniq_key=b"%d" % (first + BATCH - 1))
+        wheel.offer([*late, later], now_ms)
+        if number >= 5:
+            records, committed = sent(wheel, now_ms, BATCH - 1)
+            assert len(records) == BATCH - 1
+        wheel.tick(now_ms)
+    return wheel, committed, now_ms
+
+
+@pytest.mark.parametrize("batches", [20, 20 + MARKS_MAX])
+def test_a_start_does_not_read_again_what_a_standing_backlog_has_left_behind(tmp_path: Path, batches: int) -> None:
+    wheel, committed, now_ms = with_backlog(tmp_path, batches)
+    end = wheel.position
+    assert end - committed[0] >= 4 * BATCH, "there is a backlog"
+    again = opened(tmp_path, *committed, end)
+    assert committed[0] - again.position <= 2 * BATCH
+    rest = [due(n, NOW_MS + (HOUR_MS if n % BATCH == BATCH - 1 else -1), uniq_key=b"%d" % n) for n in range(end)]
+    again.offer(rest[again.position :], now_ms)
+    assert not again.is_recovering
+    late, _ = sent(again, now_ms)
+    assert [record[6] for record in late] == [n for n in range(committed[0], end) if n % BATCH != BATCH - 1]
+    assert again.figures.pending == batches
+    stored, _ = sent(again, NOW_MS + HOUR_MS)
+    assert sorted(record[6] for record in stored) == [n for n in range(end) if n % BATCH == BATCH - 1]
+
+
+def test_a_cancel_that_waited_for_an_aborted_transaction_is_not_forgotten_by_a_checkpoint(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 500, uniq_key=b"m"), due(1, NOW_MS + HOUR_MS)], NOW_MS)
+    now_ms = NOW_MS + 600
+    wheel.tick(now_ms)
+    assert [record[6] for record in wheel.take(now_ms, 5_000, 10**7)] == [0]
+    wheel.offer([message(2, ("TIMER_DEL_UNIQKEY", b"m")), due(3, NOW_MS - 1), due(4, NOW_MS - 1)], now_ms)
+    wheel.put_back()
+    committed = 0, ""
+    for _ in range(2):
+        records, committed = sent(wheel, now_ms, 1)
+        assert len(records) == 1
+        assert records[0][6] > 2
+        now_ms += CHECKPOINT_EVERY_MS
+        wheel.tick(now_ms)
+    again = opened(tmp_path, *committed, 5)
+    assert again.position == committed[0] == 5
+    assert sent(again, now_ms)[0] == []
+    assert [record[6] for record in sent(again, NOW_MS + HOUR_MS)[0]] == [1]
