@@ -25,37 +25,36 @@ import structlog
 from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
-from connectors.durations import format_duration
 from connectors.kafka import BY_KEY, HEADER_ERRORS
-from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
+from sidecar.dispatch.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.clock_ahead import ClockAhead
 from sidecar.dispatch.decisions import Decisions
+from sidecar.dispatch.intake_pause import IntakePause
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
-from sidecar.dispatch.ready import Joined, Ready
+from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.staging import Staging
+from sidecar.dispatch.taking_out import TakingOut
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
+from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
-from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.copies import Copies
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import BROUGHT_DUE_MS, Headers, Outgoing, Rejection, decode_record, encode_record
-from sidecar.store.errors import SlotConflict, StoreError, is_disk_full
+from sidecar.records import Headers, Outgoing, Rejection, decode_record
+from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
-from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import open_store
 from sidecar.store.recovery import Owner
-from sidecar.store.timer_store import Loaded, Marks
+from sidecar.store.timer_store import Marks
 
 CHECKPOINT_EVERY_MS = 1_000
-TRY_AGAIN_MS = 1_000
-"""How long intake pauses before it tries a full disk again."""
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms: for the oldest pending record, and for metrics."""
-AHEAD_TOLD_FROM_MS = 60_000
-"""With a short roll window, a copy may be old because reading is behind."""
 BEYOND_ALL_OFFSETS = 2**63
 MARKS_MAX = 100
 """More than there are transactions while what is at hand is sent, with the default settings."""
@@ -69,10 +68,6 @@ _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 _TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
-_BEYOND_A_LAP = (
-    "a record is due farther ahead than the wheel spans, which a timestamp ahead of the clock can make it: intake goes "
-    "on by itself once it is near enough, or after a start with more slots_total"
-)
 _UNREADABLE = Rejection(
     ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
 )
@@ -101,10 +96,6 @@ class Complete(NamedTuple):
 
     offset: int
     marks: Marks
-
-
-Staged = tuple[Outgoing, int, int, bytes, str, bool]
-"""A record to be stored with its batch: the record, act_ms, timestamp_ms, id, destination, whether it rolls."""
 
 
 class WheelPartition:
@@ -139,20 +130,14 @@ class WheelPartition:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self._blocked_ms = 0
-        self._blocked = ""
-        """Why intake cannot go on (a full disk); empty while it can."""
-        self._paused_for = ""
-        """The same, until intake has gone on: what is tried again every second is told as one state."""
-        self._is_disk_full = False
+        self._pause = IntakePause(partition)
         self._now_ms = now_ms
         """The highest time that has been told."""
         self._told_ms = now_ms
         """The time as it was last told, which may lie behind one that was told before."""
-        self.clock_ahead_ms = 0
-        """How far the clock is ahead of the timestamps that Kafka gives; 0: not so far that rolls suffer from it."""
+        self._clock_ahead = ClockAhead(partition)
         self._parser = parser
-        self._copies = copies
+        self._copies = WheelCopies(topic, partition, copies)
         self._outages = outages
         self._trace = settings.trace
         self._at_hand_records = settings.at_hand_records
@@ -186,7 +171,6 @@ class WheelPartition:
         self._late = Late()
         self._arriving: list[Outgoing] = []
         """What of the batch that is being taken in is due already."""
-        self._staged: list[Staged] = []
         self._copies_read: list[tuple[int, bytes]] = []
         """Offset and id of the roll copies in the batch that is being taken in."""
         hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
@@ -208,6 +192,8 @@ class WheelPartition:
         """Later ones, of the beginnings of transactions: each holds once the committed offset has reached its own."""
         topic_names = {int(number): str(name) for number, name in opened.extra.get("topics", [])}
         self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names)
+        self._staging = Staging(self._store, self._ready, self._view)
+        self._taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
         self._checkpointed_ms = now_ms
         self._is_checkpointed = True
         self._looked_ms = now_ms - LOOK_EVERY_MS  # a process that never lives long must not leave it where it is
@@ -241,10 +227,8 @@ class WheelPartition:
 
         Where the disk is full, ``trouble`` says so, and ``position`` stays at the first record that is not taken in.
         """
-        if (
-            self._blocked or self._is_waiting_for_late
-        ):  # what follows the first record that is not taken in is read again with it
-            return
+        if self._pause or self._is_waiting_for_late:
+            return  # what follows the first record that is not taken in is read again with it
         self._told_ms = now_ms
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
         cancels: list[Pending] = []
@@ -252,6 +236,7 @@ class WheelPartition:
         """Ids of the messages that replacements among these bring."""
         parse = self._parser.parse
         plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
+        staged = self._staging.staged
         last_from, last_plan = self._plans.since[-1]
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
         rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
@@ -277,7 +262,7 @@ class WheelPartition:
                                 if offset >= replay_until and due_ms <= now_ms:
                                     self._arriving.append(record)
                                 elif offset >= replay_until or (due_ms, offset) > watermark:
-                                    self._staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+                                    staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
                             self.position = offset + 1
                             continue
                     plan = last_plan if offset >= last_from else self._plans.of(offset)
@@ -301,7 +286,7 @@ class WheelPartition:
                     if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
                         self._is_waiting_for_late = True
                         break
-                    self._store_staged()
+                    self._staging.store(within_quota=not self.is_recovering)
                     cancels.append(Pending(offset, request, message.key(), message.value(), headers))
                     if isinstance(request, Replace):
                         brought.add(request.schedule.uniq_key)
@@ -312,7 +297,7 @@ class WheelPartition:
                         (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
                     )
                 self.position = offset + 1
-            self._store_staged()
+            self._staging.store(within_quota=not self.is_recovering)
             if cancels:
                 self._take_in_cancels(cancels, now_ms)
             self._late.add(now_ms, self._arriving)
@@ -322,18 +307,18 @@ class WheelPartition:
             if self.is_recovering and isinstance(error, SlotConflict):
                 raise  # nothing is sent before the end of the recovery, so that waiting makes no room
         else:
-            self._paused_for = ""
+            self._pause.is_over()
         for offset, uniq_key in self._copies_read:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key)
         self._copies_read.clear()
-        if self.clock_ahead_ms and messages:
-            self._look_at_clock(messages[-1])
+        if messages:
+            self._clock_ahead.record_read(self._told_ms - messages[-1].timestamp()[1])
         self._expire_cancels(now_ms)
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        if self._blocked or self._is_waiting_for_late:  # there is: from the first record that is not taken in
+        if self._pause or self._is_waiting_for_late:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
@@ -364,8 +349,9 @@ class WheelPartition:
             next_roll_ms = 0
             if roll_times and plan.is_old(timestamp_ms, now_ms):
                 next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
-                self._note_old_copy(uniq_key, timestamp_ms)
-            record = self._roll(Schedule(*parsed), message, source_headers, offset, act_ms, next_roll_ms)
+                if self._cancels.is_on_its_way(uniq_key):
+                    self._clock_ahead.copy_was_old(self._told_ms - timestamp_ms)
+            record = self._copies.rolled(Schedule(*parsed), message, source_headers, offset, act_ms, next_roll_ms)
         else:
             headers.append((_UNIQ_KEY, uniq_key))
             headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
@@ -377,7 +363,7 @@ class WheelPartition:
         if act_ms <= now_ms and not replayed:
             self._arriving.append(record)
         else:
-            self._staged.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
+            self._staging.staged.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
 
     def _is_cancelled_copy(self, copy: Schedule, act_ms: int, offset: int) -> bool:
         """A copy has come, of a roll or a replacement: whether a cancel before it takes it out."""
@@ -388,100 +374,20 @@ class WheelPartition:
         self._decisions.copy_taken_out(hit, offset)
         return True
 
-    def _roll(
-        self,
-        schedule: Schedule,
-        message: Message,
-        source_headers: Headers,
-        offset: int,
-        act_ms: int,
-        next_roll_ms: int,
-    ) -> Outgoing:
-        """The copy that a roll writes to the end of this partition, with the absolute time and the id."""
-        headers = self._wheel_headers(schedule)
-        copied = Copied(schedule.origin_offset, schedule.roll_times + 1, roll_after_ms=next_roll_ms)
-        headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, copied)
-        return self.topic, self.partition, message.key(), message.value(), headers, act_ms, offset, source_headers
-
-    def _note_old_copy(self, uniq_key: bytes, timestamp_ms: int) -> None:
-        """A copy was old when it came: where this process has written it a moment ago, the clocks differ."""
-        ahead_ms = self._told_ms - timestamp_ms
-        if ahead_ms < AHEAD_TOLD_FROM_MS or not self._cancels.is_on_its_way(uniq_key):
-            return
-        if not self.clock_ahead_ms:
-            log.warning(
-                "clock ahead of kafka",
-                partition=self.partition,
-                ahead_ms=ahead_ms,
-                operator_action="set the clocks of this host and of the brokers; messages are delivered by this "
-                "host's, and those rolled meanwhile need a retention of the wheel topic that is longer by as much",
-            )
-        self.clock_ahead_ms = ahead_ms
-
-    def _look_at_clock(self, last: Message) -> None:
-        """A record that is young when it is read says that the clocks agree."""
-        if self._told_ms - last.timestamp()[1] < AHEAD_TOLD_FROM_MS:
-            self.clock_ahead_ms = 0
-
-    def _wheel_headers(self, schedule: Schedule) -> Headers:
-        headers = [*schedule.carried, (_REAL_TOPIC, schedule.topic.encode())]
-        if schedule.partition != BY_KEY:
-            headers.append((_REAL_QID, b"%d" % schedule.partition))
-        return headers
-
-    def _store_staged(self) -> None:
-        """Put the batch on disk, as far as the wheel has places for it."""
-        count = len(self._staged)
-        while self._staged:
-            try:
-                self._store_records(self._staged[:count])
-            except SlotConflict:
-                if count == 1:
-                    raise
-                count //= 2
-            else:
-                del self._staged[:count]
-
-    def _store_records(self, staged: list[Staged]) -> None:
-        """All or none; what falls into a loaded slot also joins what is about to be sent."""
-        records, act_ms, timestamp_ms, ids, topics, rolls = zip(*staged, strict=True)
-        topic_hash = {topic: hash_topic(topic) for topic in set(topics)}
-        self._view.remember(topic_hash)
-        stored = self._store.put(
-            list(map(encode_record, records)),
-            np.array(act_ms, np.int64),
-            np.array(timestamp_ms, np.int64),
-            hash_ids(ids),
-            np.fromiter(map(topic_hash.__getitem__, topics), np.int32, len(topics)),
-            np.array(rolls, np.bool_),
-            within_quota=not self.is_recovering,
-        )
-        for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms).tolist():
-            record = records[number]
-            self._ready.join(Joined((act_ms[number], record[6]), record, stored.where(np.array([number]))))
-
     def _block(self, error: OSError | SlotConflict, cancels: list[Pending], now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
         self._late.add(now_ms, self._arriving)
         self._arriving = []
-        firsts = [staged[0][6] for staged in self._staged] + [pending.offset for pending in cancels]
-        self._staged = []
+        firsts = [pending.offset for pending in cancels]
+        if self._staging:
+            firsts.append(self._staging.first_offset)
+            self._staging.staged.clear()
         if firsts:
             self.position = min(firsts)
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
         self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
-        self._blocked = f"{error.strerror}" if isinstance(error, OSError) else str(error)
-        self._paused_for, self._is_disk_full = self._blocked, is_disk_full(error)
-        self._blocked_ms = now_ms
-        log.error(
-            "wheel intake paused",
-            partition=self.partition,
-            reason=self._blocked,
-            operator_action=_BEYOND_A_LAP
-            if isinstance(error, SlotConflict)
-            else "make room in data_dir; intake goes on by itself",
-        )
+        self._pause.begin(error, now_ms)
 
     # --- cancels ------------------------------------------------------------------------------------------------------
 
@@ -496,35 +402,10 @@ class WheelPartition:
         return count == len(cancels)
 
     def _apply_cancels(self, cancels: list[Pending], now_ms: int) -> None:
-        """Take out what the cancels name, in one pass over what is pending."""
-        hits: dict[int, int] = {}
-        """By the cancel's offset: the lowest offset of what it has taken out."""
-
-        by_id: dict[bytes, list[Pending]] = {}
-        for pending in cancels:
-            by_id.setdefault(pending.uniq_key, []).append(pending)
-
-        def matches(record: Outgoing) -> bool:
-            for name, value in record[4]:
-                if name == _UNIQ_KEY and value in by_id:
-                    topic = self._view.real_topic(record)
-                    for pending in by_id[value]:
-                        if record[6] < pending.offset and speaks_of(pending.request, topic):
-                            hits[pending.offset] = min(record[6], hits.get(pending.offset, record[6]))
-                            return True
-            return False
-
+        """Take out what the cancels name, and decide on them."""
         self._late.add(now_ms, self._arriving)
         self._arriving = []
-        late, loaded = self._late.snapshot(), self._ready.snapshot()
-        try:
-            self._take_out(cancels, hits, matches)
-        except (OSError, StoreError):
-            # Nothing is taken out: the cancels are read again once there is room, and have to find it then.
-            self._late.restore(late)
-            self._ready.restore(loaded)
-            raise
-        # 4. Outcomes.
+        hits = self._taking_out.take_out(cancels, self._watermark)
         self._decisions.applied(
             cancels, hits, self._messages_in_hand(), self.position, now_ms, is_behind=bool(self._late)
         )
@@ -546,46 +427,10 @@ class WheelPartition:
     def _hold(self, taken: list[Outgoing]) -> None:
         self._taken, self._in_hand = taken, None
 
-    def _take_out(self, cancels: list[Pending], hits: dict[int, int], matches: Callable[[Outgoing], bool]) -> None:
-        # 1. What waits for the next transaction, then what is loaded: both are in memory.
-        self._late.drop(lambda record: not isinstance(record[0], Rejection) and matches(record))
-        id_hashes = hash_ids([pending.uniq_key for pending in cancels])
-        removed = [self._ready.drop(matches, id_hashes)]
-        # 2. What is on disk only. Also where something was found: a message with the same id that is left now would be
-        #    taken out after a restart, when all of them are on disk.
-        found = self._store.find(id_hashes, max(self._ready.loaded_until_ms, self._watermark[0]))
-        removed.append(self._matching(found, matches))
-        # 3. All of them in one write: all or none.
-        self._store.delete(Loaded.joined(removed))
-
-    def _matching(self, found: Loaded, matches: Callable[[Outgoing], bool]) -> Loaded:
-        """Those that match and are pending: before the first slot is loaded, the store also tells of what is done."""
-        records = map(decode_record, self._store.read(found.payload_pos, found.payload_size))
-        kept = [(record[5], record[6]) > self._watermark and matches(record) for record in records]
-        return found.where(np.array(kept, np.bool_))
-
-    def _bring(self, pending: Pending, deciding_offset: int) -> None:
-        """A replacement is carried out: its message goes out, as a copy of its record that has not rolled yet.
-
-        As with a roll, a cancel between the two is still able to take it out.
-        """
-        assert isinstance(pending.request, Replace)
-        schedule = pending.request.schedule
-        headers = self._wheel_headers(schedule)
-        headers += self._copies.headers(schedule.uniq_key, schedule.due_ms, Copied(pending.offset))
-        self._brought[pending.offset] = deciding_offset
-        self._arriving.append(
-            (
-                self.topic,
-                self.partition,
-                pending.key,
-                pending.value,
-                headers,
-                BROUGHT_DUE_MS,
-                deciding_offset,
-                pending.headers,
-            )
-        )
+    def _bring(self, replacement: Pending, deciding_offset: int) -> None:
+        """A replacement is carried out: its message goes out."""
+        self._brought[replacement.offset] = deciding_offset
+        self._arriving.append(self._copies.brought(replacement, deciding_offset))
 
     def _expire_cancels(self, now_ms: int) -> None:
         self._decisions.expire(self.position, now_ms)
@@ -616,7 +461,7 @@ class WheelPartition:
     def is_full(self) -> bool:
         at_hand, size_bytes = self._at_hand
         return (
-            bool(self._blocked)
+            bool(self._pause)
             or self._is_waiting_for_late
             or (not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes))
         )
@@ -625,7 +470,7 @@ class WheelPartition:
     def has_room(self) -> bool:
         at_hand, size_bytes = self._at_hand
         return (
-            not self._blocked
+            not self._pause
             and not self._is_waiting_for_late
             and (self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes))
         )
@@ -634,15 +479,12 @@ class WheelPartition:
     def trouble(self) -> str:
         if self.is_recovering:
             return f"reads again what is committed, at offset {self.position} of {self._sends_from}"
-        return f"intake is paused: {self._paused_for}" if self._paused_for else ""
+        return f"intake is paused: {self._pause.reason}" if self._pause.reason else ""
 
     @property
     def note(self) -> str:
         """What an operator should know of it though nothing is held up; empty when there is nothing."""
-        notes = []
-        if self.clock_ahead_ms:
-            ahead = format_duration(self.clock_ahead_ms // 1_000 * 1_000)
-            notes.append(f"this host's clock, by which messages are delivered, is ahead of Kafka's by {ahead}")
+        notes = [self._clock_ahead.in_words] if self._clock_ahead.in_words else []
         if self._is_plan_old:
             notes.append(
                 f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
@@ -653,7 +495,7 @@ class WheelPartition:
     @property
     def is_disk_full(self) -> bool:
         """Whether intake is paused for want of room and nothing else."""
-        return bool(self._paused_for) and self._is_disk_full
+        return self._pause.is_disk_full
 
     @property
     def replayed(self) -> tuple[int, int]:
@@ -697,9 +539,8 @@ class WheelPartition:
             max_bytes -= sum([len(record[3] or b"") for record in late])
         if self._outages:
             records = self._outages.postponed(records, now_ms, self.partition)
-        for record in records:
-            if record[0] == self.topic:
-                self._note_copy(record, self._cancels.rolled)
+        for uniq_key in self._copies.ids_among(records):
+            self._cancels.rolled(uniq_key)
         self._hold(records)
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
@@ -766,9 +607,8 @@ class WheelPartition:
 
     def buried(self, records: Sequence[Outgoing]) -> None:
         """These of what was confirmed went to the dead letters: of those that roll, no copy will come."""
-        for record in records:
-            if record[0] == self.topic:
-                self._note_copy(record, self._cancels.not_rolled)
+        for uniq_key in self._copies.ids_among(records):
+            self._cancels.not_rolled(uniq_key)
         self._expire_cancels(self._now_ms)
 
     def put_back(self) -> None:
@@ -776,9 +616,8 @@ class WheelPartition:
         self._ready.put_back()
         self._late.put_back()
         waiting = self._decisions.put_back()
-        for record in self._taken:
-            if record[0] == self.topic:
-                self._note_copy(record, lambda uniq_key: waiting.extend(self._cancels.taken_back(uniq_key)))
+        for uniq_key in self._copies.ids_among(self._taken):
+            waiting += self._cancels.taken_back(uniq_key)
         self._hold([])
         if waiting:  # one of them twice, where its id is that of a message and of a copy
             by_offset = {pending.offset: pending for pending in waiting}
@@ -789,12 +628,6 @@ class WheelPartition:
             self._brought = {offset: max(at, self._committed) for offset, at in self._brought.items()}
             placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
             self._late.insert(max(0, self._watermark[0]), placed)
-
-    def _note_copy(self, record: Outgoing, note: Callable[[bytes], None]) -> None:
-        names = dict(record[4])
-        uniq_key = names.get(_UNIQ_KEY)
-        if uniq_key is not None and _TIMER_ROLL_TIMES in names:
-            note(uniq_key)
 
     def _next_slot_ms(self) -> int | None:
         return self._store.next_slot_ms(self._ready.loaded_until_ms)
@@ -836,8 +669,7 @@ class WheelPartition:
         """Between transactions: load the next slot ahead of its time, now and then a checkpoint."""
         self._told_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
-        if self._blocked and now_ms - self._blocked_ms >= TRY_AGAIN_MS:
-            self._blocked = ""  # has room again, as far as is known: intake tries
+        self._pause.tick(now_ms)
         if self.is_recovering:
             return
         self._store.advance(self._quiet_until_ms())
@@ -854,7 +686,7 @@ class WheelPartition:
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
-        settled = self._committed == self.position and not self._late and not self._staged
+        settled = self._committed == self.position and not self._late and not self._staging
         settled = settled and not self.is_recovering and not self._cancels.is_any_open
         try:
             self._store.close(self._committed if settled else None, self._extra())

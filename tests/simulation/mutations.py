@@ -1,6 +1,6 @@
 """Faults put into the sidecar by hand: what the simulation has to find."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch import outages, wheel
+from sidecar.dispatch import intake_pause, outages, taking_out
 from sidecar.dispatch.cancels import Cancels, Pending
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake import parse_wheel
-from sidecar.intake.copies import Copies
+from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Schedule
 from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing
@@ -168,19 +169,19 @@ def cancels_hit_what_comes_after_them(patch: Patch) -> None:
 
 
 def a_cancel_forgets_its_topic(patch: Patch) -> None:
-    patch.setattr(wheel, "speaks_of", lambda _request, _topic: True)
+    patch.setattr(taking_out, "speaks_of", lambda _request, _topic: True)
 
 
 # --- headers ----------------------------------------------------------------------------------------------------------
 
 
 def a_roll_loses_headers(patch: Patch) -> None:
-    wheel_headers = WheelPartition._wheel_headers
+    headers = WheelCopies._headers
 
-    def instructions_only(self: WheelPartition, schedule: Schedule) -> Headers:
-        return wheel_headers(self, schedule._replace(carried=[]))
+    def instructions_only(self: WheelCopies, schedule: Schedule, copied: Copied) -> Headers:
+        return headers(self, schedule._replace(carried=[]), copied)
 
-    patch.setattr(WheelPartition, "_wheel_headers", instructions_only)
+    patch.setattr(WheelCopies, "_headers", instructions_only)
 
 
 def headers_of_an_earlier_life_stay(patch: Patch) -> None:
@@ -260,7 +261,7 @@ def a_full_disk_loses_what_could_not_be_stored(patch: Patch) -> None:
 
 
 def a_full_disk_stops_intake_for_good(patch: Patch) -> None:
-    patch.setattr(wheel, "TRY_AGAIN_MS", 10**12)
+    patch.setattr(intake_pause, "TRY_AGAIN_MS", 10**12)
 
 
 def slots_lose_their_order(patch: Patch) -> None:
@@ -283,13 +284,12 @@ def what_is_postponed_is_due_beyond_the_wheel(patch: Patch) -> None:
 
 
 def what_is_postponed_is_not_known_to_be_on_its_way(patch: Patch) -> None:
-    note = WheelPartition._note_copy
+    ids_among = WheelCopies.ids_among
 
-    def of_rolls_only(self: WheelPartition, record: Outgoing, then: Callable[[bytes], None]) -> None:
-        if not outages.is_postponed(record):
-            note(self, record, then)
+    def of_rolls_only(self: WheelCopies, records: Iterable[Outgoing]) -> list[bytes]:
+        return ids_among(self, [record for record in records if not outages.is_postponed(record)])
 
-    patch.setattr(WheelPartition, "_note_copy", of_rolls_only)
+    patch.setattr(WheelCopies, "ids_among", of_rolls_only)
 
 
 def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:

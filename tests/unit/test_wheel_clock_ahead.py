@@ -61,13 +61,13 @@ def test_it_is_told_until_a_record_comes_in_time(tmp_path: Path) -> None:
     broker = Broker(wheel, 2 * WINDOW_MS)
     with capture_logs() as logs:
         wheel.offer([due(0, NOW_MS + LONG_MS, timestamp_ms=NOW_MS - 2 * WINDOW_MS, uniq_key=b"m")], NOW_MS)
-        assert wheel.clock_ahead_ms == 0, "that may have lain there while we were away"
+        assert not wheel.note, "that may have lain there while we were away"
         broker.serve(NOW_MS)
         broker.serve(NOW_MS + 1_000)
-    assert wheel.clock_ahead_ms == 2 * WINDOW_MS
+    assert "ahead of Kafka" in wheel.note
     assert [line["ahead_ms"] for line in logs if line["event"] == "clock ahead of kafka"] == [2 * WINDOW_MS]
     wheel.offer([due(wheel.position, NOW_MS + 1, timestamp_ms=NOW_MS)], NOW_MS + 2_000)
-    assert wheel.clock_ahead_ms == 0
+    assert not wheel.note
 
 
 def test_a_rebuild_finds_the_copy_where_it_waited(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Why a wheel partition takes nothing in just now: its disk is full, or its wheel has no place for what comes next."""
+
+import structlog
+
+from sidecar.store.errors import SlotConflict, is_disk_full
+
+TRY_AGAIN_MS = 1_000
+"""How long intake pauses before it tries again."""
+
+_BEYOND_A_LAP = (
+    "a record is due farther ahead than the wheel spans, which a timestamp ahead of the clock can make it: intake goes "
+    "on by itself once it is near enough, or after a start with more slots_total"
+)
+
+log = structlog.get_logger("timewheel.wheel")
+
+
+class IntakePause:
+    """Of one partition. True while nothing is taken in."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._is_on = False
+        self._began_ms = 0
+        self.reason = ""
+        """Until intake has gone on: what is tried again every second is told as one state."""
+        self._is_disk_full = False
+
+    def __bool__(self) -> bool:
+        return self._is_on
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether there is a reason, and it is want of room on the disk."""
+        return bool(self.reason) and self._is_disk_full
+
+    def begin(self, error: OSError | SlotConflict, now_ms: int) -> None:
+        """Something could not be stored."""
+        self._is_on, self._began_ms = True, now_ms
+        self.reason = f"{error.strerror}" if isinstance(error, OSError) else str(error)
+        self._is_disk_full = is_disk_full(error)
+        log.error(
+            "wheel intake paused",
+            partition=self._partition,
+            reason=self.reason,
+            operator_action=_BEYOND_A_LAP
+            if isinstance(error, SlotConflict)
+            else "make room in data_dir; intake goes on by itself",
+        )
+
+    def tick(self, now_ms: int) -> None:
+        """After a while it is tried whether there is room."""
+        if self._is_on and now_ms - self._began_ms >= TRY_AGAIN_MS:
+            self._is_on = False
+
+    def is_over(self) -> None:
+        """Intake has gone on."""
+        self.reason = ""

@@ -1,0 +1,74 @@
+"""Records that a wheel partition writes to its own end: of what rolls, and of what a replacement brings."""
+
+from collections.abc import Iterable
+
+from confluent_kafka import Message
+
+from connectors.contract import Header
+from connectors.kafka import BY_KEY
+from sidecar.dispatch.cancels import Pending
+from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.parse_wheel import Replace, Schedule
+from sidecar.records import BROUGHT_DUE_MS, Headers, Outgoing
+
+_REAL_TOPIC = str(Header.REAL_TOPIC)
+_REAL_QID = str(Header.REAL_QID)
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
+
+
+class WheelCopies:
+    """Of one partition; each has the absolute time, the id and the proof.
+
+    Args:
+        copies: what this group's own records on the wheel topic carry.
+    """
+
+    def __init__(self, topic: str, partition: int, copies: Copies) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._copies = copies
+
+    def rolled(
+        self,
+        schedule: Schedule,
+        message: Message,
+        source_headers: Headers,
+        offset: int,
+        act_ms: int,
+        next_roll_ms: int,
+    ) -> Outgoing:
+        """The copy that a roll writes at ``act_ms``.
+
+        Args:
+            next_roll_ms: it is not rolled again before; 0: its timestamp alone decides.
+        """
+        copied = Copied(schedule.origin_offset, schedule.roll_times + 1, roll_after_ms=next_roll_ms)
+        headers = self._headers(schedule, copied)
+        return self._topic, self._partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+
+    def brought(self, replacement: Pending, deciding_offset: int) -> Outgoing:
+        """A replacement's message, as a copy of its record that has not rolled yet.
+
+        As with a roll, a cancel between the two is still able to take it out.
+
+        Args:
+            deciding_offset: of the record that has decided that the replacement is carried out; the copy goes out with
+                the transaction that passes it.
+        """
+        offset, request, key, value, source_headers = replacement
+        assert isinstance(request, Replace)
+        headers = self._headers(request.schedule, Copied(offset))
+        return self._topic, self._partition, key, value, headers, BROUGHT_DUE_MS, deciding_offset, source_headers
+
+    def ids_among(self, records: Iterable[Outgoing]) -> list[bytes]:
+        """The ids of those of the records that are such copies, or postponed ones."""
+        own = [dict(record[4]) for record in records if record[0] == self._topic]
+        ids = [names.get(_UNIQ_KEY) for names in own if _TIMER_ROLL_TIMES in names]
+        return [uniq_key for uniq_key in ids if uniq_key is not None]
+
+    def _headers(self, schedule: Schedule, copied: Copied) -> Headers:
+        headers = [*schedule.carried, (_REAL_TOPIC, schedule.topic.encode())]
+        if schedule.partition != BY_KEY:
+            headers.append((_REAL_QID, b"%d" % schedule.partition))
+        return headers + self._copies.headers(schedule.uniq_key, schedule.due_ms, copied)
