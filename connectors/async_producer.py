@@ -24,7 +24,7 @@ from connectors.contract import DelayLevels, TopicNames
 from connectors.event_log import EventLog
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
-from connectors.schedule_record import HeadersArgument
+from connectors.schedule_record import Carried, HeadersArgument
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -118,6 +118,16 @@ class AsyncScheduledProducer:
             KafkaException: Kafka has not taken the cancel.
         """
         return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told, wait_for_room=False))
+
+    async def write(self, topic: str, value: bytes | None, *, key: bytes | None, headers: Carried) -> tuple[int, int]:
+        """Write a record as it is; returns its partition and offset once Kafka has it.
+
+        Raises:
+            KafkaException: Kafka has not taken the record.
+        """
+        return await self._answer_of(
+            lambda told: self._producer.begin_write(topic, value, told, key=key, headers=headers, wait_for_room=False)
+        )
 
     async def reschedule(
         self,

@@ -283,12 +283,21 @@ class ScheduledProducer:
         """
 
         receipt = Receipt.of(receipt)
+        headers = cancel_headers(receipt)
+        self._begin(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, on_place, wait_for_room)
 
-        def on_delivery(error: KafkaError | None, message: Message) -> None:
-            on_place(_place(message) if error is None else error)
-
-        headers, room_within_s = cancel_headers(receipt), inf if wait_for_room else 0
-        self._produce(receipt.schedule_topic, None, receipt.key, receipt.partition, headers, on_delivery, room_within_s)
+    def begin_write(
+        self,
+        topic: str,
+        value: bytes | None,
+        on_place: OnPlace,
+        *,
+        key: bytes | None,
+        headers: Carried,
+        wait_for_room: bool = True,
+    ) -> None:
+        """Write a record as it is, that of a send-back for one, and do not wait; but for room, as `begin_send`."""
+        self._begin(topic, value, key, BY_KEY, headers, on_place, wait_for_room)
 
     def reschedule(
         self,
@@ -454,6 +463,21 @@ class ScheduledProducer:
                 self._producer.poll(min(_ROOM_WAIT_S, deadline.left_s))
             else:
                 return
+
+    def _begin(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: Carried,
+        on_place: OnPlace,
+        wait_for_room: bool,
+    ) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            on_place(_place(message) if error is None else error)
+
+        self._produce(topic, value, key, partition, headers, on_delivery, inf if wait_for_room else 0)
 
     def _another_partition(self, topic: str, refused: set[int], timeout_s: float) -> int | None:
         """A partition that has not refused the record."""

@@ -1,7 +1,7 @@
 """The receipt of a scheduled message: one opaque word that says where it waits and what it is called.
 
 >>> receipt = Receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", partition=0, id="a1", topic="orders", deliver_ms=5)
->>> Receipt.decode(receipt.encode()) == receipt
+>>> Receipt.decode(receipt.encode()) == Receipt.decode(str(receipt)) == receipt
 True
 """
 
@@ -31,6 +31,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def encode(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    def __str__(self) -> str:
+        return self.encode()
 
     @classmethod
     def decode(cls, word: str) -> "Receipt":

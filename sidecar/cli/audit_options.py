@@ -51,8 +51,14 @@ def audit_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        raise TimewheelError(f"Spark has failed: {told[0][:1_000]}") from error
+        raise TimewheelError(f"Spark has failed: {_cause(error)[:1_000]}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The innermost exception that Java's stack trace names; without one, the first line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
+    return causes[-1].partition(": ")[2] if causes else lines[0]
 
 
 def session(name: str, master: str | None, conf: list[str] | None) -> "SparkSession":

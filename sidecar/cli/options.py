@@ -11,6 +11,7 @@ import typer
 from sidecar.settings import ENV_PREFIX, Settings, load_settings
 
 _SETTINGS_PANEL = "Settings"
+_CONFIG = f"{ENV_PREFIX}CONFIG"
 
 
 def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -29,7 +30,14 @@ def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                Path | None, typer.Option("--config", help="Settings as a YAML file.", rich_help_panel=_SETTINGS_PANEL)
+                Path | None,
+                typer.Option(
+                    "--config",
+                    envvar=_CONFIG,
+                    show_envvar=False,
+                    help=f"Settings as a YAML file. [{_CONFIG}]",
+                    rich_help_panel=_SETTINGS_PANEL,
+                ),
             ],
         )
 

@@ -53,6 +53,10 @@ class FrontKafka:
         self._dead_letters_lock = threading.Lock()
         self._at_once = AtOnce(self._make_scheduler, self._make_ledger, self._clients.clock)
 
+    @property
+    def has_transactions(self) -> bool:
+        return self._settings.guarantee == "exactly_once"
+
     async def producer(self) -> AsyncScheduledProducer:
         """For records one by one."""
         async with self._making:
@@ -68,11 +72,11 @@ class FrontKafka:
 
     async def at_once(self, work: Work) -> Done:
         """Carry out a request, all of it or nothing. Raises ProblemError."""
-        if self._settings.guarantee != "exactly_once":
+        if not self.has_transactions:
             raise ProblemError(
                 Kind.NOT_OFFERED,
-                "lists, send-backs and Idempotency-Key need Kafka's transactions, which this sidecar does without "
-                "(guarantee: at_least_once); send messages one by one, or write to the topics",
+                "lists and Idempotency-Key need Kafka's transactions, which this sidecar does without "
+                "(guarantee: at_least_once); send messages one by one, without the key",
             )
         try:
             return await asyncio.shield(asyncio.wrap_future(self._at_once.submit(work)))
@@ -103,7 +107,7 @@ class FrontKafka:
 
     def settle_earlier_life(self) -> None:
         """End a transaction that a process before this one has left open: readers of its topics wait for it."""
-        if self._settings.guarantee == "exactly_once":
+        if self.has_transactions:
             self._at_once.submit(Work(()))
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """``POST /api/v1/send-back``: a consumer has failed a message, and asks for another attempt.
 
 What it writes is what `connectors.RetryingConsumer` writes: the failed record, and in its headers who failed and how
-often. It goes as one transaction, and an Idempotency-Key makes a repeated request harmless: no attempt is lost or
-counted twice.
+often. Without a `group`, the headers are those of a record of the send-back topic, and say all of that themselves. It
+goes as one transaction where the sidecar has any, and then an Idempotency-Key makes a repeated request harmless: no
+attempt is lost or counted twice.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from connectors.pending_receipt import PendingReceipt
 from connectors.schedule_record import Carried
 from sidecar.front.at_once import TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
-from sidecar.front.kafka import FrontKafka
+from sidecar.front.kafka import FrontKafka, acknowledged
 from sidecar.schedule_request import MessageBody, field_faults
 from sidecar.settings import Settings
 from sidecar.web.problems import Kind, ProblemError, described
@@ -33,7 +34,13 @@ _EXAMPLE = {"group": "billing", "topic": "orders", "key": "17", "value": "order 
 class SendBackRequest(MessageBody):
     """The message as the consumer saw it, and who failed."""
 
-    group: str = Field(min_length=1, max_length=255, description="The consumer group that is to have it again.")
+    group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=255,
+        description="The consumer group that is to have it again; may be left out where its headers have a "
+        "CONSUMER_GROUP, and then a DELAY among them counts, too.",
+    )
     topic: str | None = Field(
         None, description="Where it was read from; may be left out where its headers have a RETRY_TOPIC."
     )
@@ -86,10 +93,15 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
             wanted = SendBackRequest.model_validate_json(body)
         except ValidationError as error:
             raise ProblemError.of_fields(field_faults(error, SendBackRequest)) from None
-        _check(settings, wanted)
+        check_send_back(settings, wanted)
         key = key_of(request, body)
-        headers = _headers(wanted)
+        headers = send_back_headers(wanted)
         topic = settings.topic_names.send_back
+        if key is None and not kafka.has_transactions:
+            producer = await kafka.producer()
+            begun = producer.write(topic, wanted.payload, key=wanted.key_bytes, headers=headers)
+            partition, offset = await acknowledged(begun)
+            return SendBackAnswer(topic=topic, partition=partition, offset=offset)
 
         def begin(scheduler: TransactionalScheduler) -> PendingReceipt:
             return scheduler.begin_record(topic, wanted.payload, wanted.key_bytes, headers)
@@ -105,40 +117,50 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
     return router
 
 
-def _headers(wanted: SendBackRequest) -> Carried:
+def send_back_headers(wanted: SendBackRequest) -> Carried:
     """As the consumer saw them, with what the request says in place of what they said."""
     carried: Carried = [(name, value.encode() if isinstance(value, str) else value) for name, value in wanted.headers]
-    told = {_GROUP: wanted.group}
+    told = {} if wanted.group is None else {_GROUP: wanted.group}
     if wanted.topic is not None and not _origin(wanted):
         told[_RETRY_TOPIC] = wanted.topic
     for field, name in _NUMBERS.items():
         number = getattr(wanted, field)
         if number is not None:
             told[name] = str(number)
-    # The level of the attempt before says nothing of this one.
-    kept = [header for header in carried if header[0] not in {*told, _DELAY}]
+    replaced = set(told)
+    if wanted.group is not None:
+        replaced.add(_DELAY)  # the level of the attempt before says nothing of this one
+    kept = [header for header in carried if header[0] not in replaced]
     return [*kept, *((name, text.encode()) for name, text in told.items())]
 
 
-def _origin(wanted: SendBackRequest) -> bytes:
+def _origin(wanted: SendBackRequest) -> str:
     """The topic that it first came from, which the headers of a retry tell; empty where they do not."""
-    given = [value for name, value in wanted.headers if name == _RETRY_TOPIC and value]
+    return _last(wanted, _RETRY_TOPIC)
+
+
+def _last(wanted: SendBackRequest, name: str) -> str:
+    """The last header of that name that is not empty; empty where there is none."""
+    given = [value for header, value in wanted.headers if header == name and value]
     if not given:
-        return b""
-    return given[-1].encode() if isinstance(given[-1], str) else given[-1] or b""
+        return ""
+    return given[-1].decode(errors="replace") if isinstance(given[-1], bytes) else given[-1] or ""
 
 
-def _check(settings: Settings, wanted: SendBackRequest) -> None:
+def check_send_back(settings: Settings, wanted: SendBackRequest) -> None:
     """What the sidecar would reject, as far as that can be told at once."""
     names = settings.topic_names
     faults = []
-    if wanted.group == settings.group_id:
+    group = wanted.group or _last(wanted, _GROUP)
+    if not group:
+        faults.append(("group", "is missing"))
+    elif group == settings.group_id:
         faults.append(("group", "is the sidecar's own; name the consumer group that has failed"))
-    elif not all(map(is_legal_topic_name, (names.retry(wanted.group), names.dead_letter(wanted.group)))):
+    elif not all(map(is_legal_topic_name, (names.retry(group), names.dead_letter(group)))):
         faults.append(("group", "is too long for the name of a topic"))
-    elif not settings.is_group_allowed(wanted.group):
+    elif not settings.is_group_allowed(group):
         faults.append(("group", "is not among allowed_groups of this sidecar"))
-    origin = _origin(wanted).decode(errors="replace") or wanted.topic or ""
+    origin = _origin(wanted) or wanted.topic or ""
     if not is_legal_topic_name(names.physical(origin)):
         faults.append(("topic", "names no topic of Kafka; say where the message was read from"))
     if faults:

@@ -10,7 +10,9 @@
     JSON, of a bounded size, arrived in time          415 413 408  those of `BODIES`
 
 Without a token, a page that the user of this machine has open must not be able to ask us anything: its requests carry
-an Origin, and after DNS rebinding a Host, that is not ours; those without either cannot carry JSON.
+an Origin, and after DNS rebinding a Host, that is not ours; those without either cannot carry JSON. `curl -d` calls
+whatever it sends a form. That is taken as JSON where no browser has asked: of its requests only those of scripts, which
+have an Origin, can call JSON a form, since a form's own content is percent-encoded.
 
 Bodies are read here, whole, before the request takes one of the places: slow clients wait outside. What comes with a
 request that takes no body nobody reads, and what lies outside /api/, where there is no token, shares nothing with the
@@ -66,6 +68,8 @@ WRONG_TOKEN_AFTER_S = 0.5
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_OF_BROWSERS = (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode")
 
 
 class Limits(NamedTuple):
@@ -257,7 +261,7 @@ class _Body:
             raise _too_large(most)
         if length != b"0":
             media_type = (_header(scope, b"content-type") or b"").decode("latin-1").partition(";")[0].strip().lower()
-            if media_type != _JSON:
+            if media_type != _JSON and not (media_type == _FORM and _is_of_no_browser(scope)):
                 raise ProblemError(
                     Kind.UNSUPPORTED_MEDIA_TYPE,
                     f"the body is '{media_type[:100]}'; send JSON with Content-Type: {_JSON}",
@@ -325,6 +329,10 @@ def _check_that_no_other_site_asks(scope: Scope) -> None:
         raise ProblemError(
             Kind.FOREIGN_ORIGIN, "a page of another site may not ask this sidecar; set http_token and send it"
         )
+
+
+def _is_of_no_browser(scope: Scope) -> bool:
+    return all(_header(scope, name) is None for name in _OF_BROWSERS)
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

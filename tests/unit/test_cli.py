@@ -19,7 +19,7 @@ from connectors.receipt import Receipt
 from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.data_dir import DataDir
-from sidecar.settings import Settings
+from sidecar.settings import Settings, unknown_environment
 from sidecar.version import installed_version
 
 
@@ -57,6 +57,23 @@ def timewheel(environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Ended(int(ended.value.code or 0), stdout, stderr)
 
     return run
+
+
+def test_the_settings_file_may_be_named_in_the_environment(
+    timewheel: Run, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def group_id(*arguments: str | Path) -> object:
+        return json.loads(timewheel("config", "--json", *arguments).stdout)["group_id"]
+
+    named, other = tmp_path / "named.yaml", tmp_path / "other.yaml"
+    named.write_text("group_id: named")
+    other.write_text("group_id: other")
+    environment.setenv("TIMEWHEEL_CONFIG", str(named))
+    assert unknown_environment() == []
+    assert group_id() == "named"
+    assert group_id("--config", other) == "other"
+    environment.setenv("TIMEWHEEL_CONFIG", "")
+    assert group_id() == "timewheel"
 
 
 @pytest.fixture

@@ -211,12 +211,42 @@ def test_a_page_of_ours_may_and_a_link_to_us_may_be_followed(serve: Serve) -> No
 
 
 @pytest.mark.parametrize(
-    "media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"]
+    "media_type", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded2", "", "json"]
 )
 def test_what_a_form_can_send_is_not_taken(serve: Serve, app: App, media_type: str) -> None:
     request = head("POST", POSTED, Content_Type=media_type, Content_Length="2") + b"{}"
     status, problem = ask(serve(), request)
     assert (status, kind(problem)) == (415, "unsupported-media-type")
+    assert not app.asked
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def test_json_that_curl_calls_a_form_is_taken(serve: Serve) -> None:
+    with connected(serve()) as connection:
+        connection.sendall(head("POST", POSTED, Content_Type=FORM, Content_Length="2") + b"{}")
+        assert read(connection)[::2] == (200, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("of_a_browser", "refused"),
+    [
+        ({"Origin": "http://localhost:8080"}, (415, "unsupported-media-type")),
+        ({"Sec_Fetch_Site": "same-origin"}, (415, "unsupported-media-type")),
+        ({"Sec_Fetch_Mode": "no-cors"}, (415, "unsupported-media-type")),
+        ({"Referer": "http://localhost:8080/"}, (415, "unsupported-media-type")),
+        ({"Origin": "null"}, (403, "foreign-origin")),
+        ({"Origin": "http://evil.example"}, (403, "foreign-origin")),
+        ({"Sec_Fetch_Site": "cross-site"}, (403, "foreign-origin")),
+    ],
+)
+def test_json_that_a_page_calls_a_form_is_not_taken(
+    serve: Serve, app: App, of_a_browser: dict[str, str], refused: tuple[int, str]
+) -> None:
+    told = head("POST", POSTED, Host="localhost:8080", Content_Type=FORM, Content_Length="2", **of_a_browser)
+    status, problem = ask(serve(), told + b"{}")
+    assert (status, kind(problem)) == refused
     assert not app.asked
 
 

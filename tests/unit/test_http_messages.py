@@ -12,10 +12,12 @@ import pytest
 from fastapi import FastAPI, Request
 
 from connectors.receipt import Receipt
+from connectors.testing import InMemoryKafka
 from sidecar.front.app import make_api
 from sidecar.front.at_once import Done, Key, NothingDoneError, Work
 from sidecar.front.idempotency import KEY_MAX_CHARACTERS, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.send_back import SendBackRequest, check_send_back, send_back_headers
 from sidecar.settings import Settings
 from sidecar.web.problems import PATH, Kind, ProblemError
 
@@ -144,6 +146,40 @@ def test_a_send_back_that_the_sidecar_would_reject_is_refused(app: FastAPI, fiel
     assert field in faults(ask(app, "POST", "/send-back", wanted))
 
 
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [
+        (
+            {"headers": [["CONSUMER_GROUP", "billing"], ["RETRY_TOPIC", "orders"], ["DELAY", "-1"], ["TAGS", "a"]]},
+            [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"-1"), ("TAGS", b"a")],
+        ),
+        (
+            {"headers": {"CONSUMER_GROUP": "billing", "DELAY": "-1"}, "topic": "orders", "delay_level": 2},
+            [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"2")],
+        ),
+        (
+            {"headers": {"CONSUMER_GROUP": "other", "DELAY": "-1"}, "group": "billing", "topic": "orders"},
+            [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")],
+        ),
+    ],
+)
+def test_the_headers_of_a_send_back_may_say_all_of_it(body: dict[str, Any], written: list[tuple[str, bytes]]) -> None:
+    wanted = SendBackRequest.model_validate({"value": "v", **body})
+    check_send_back(Settings(), wanted)
+    assert send_back_headers(wanted) == written
+
+
+@pytest.mark.parametrize("headers", [{}, {"CONSUMER_GROUP": ""}, {"CONSUMER_GROUP": None}])
+def test_a_send_back_without_a_group_is_refused(app: FastAPI, headers: dict[str, Any]) -> None:
+    body = {"topic": "orders", "value": "v", "headers": headers}
+    assert faults(ask(app, "POST", "/send-back", body)) == {"group": "is missing"}
+
+
+def test_the_group_among_the_headers_is_checked_like_the_other(app: FastAPI) -> None:
+    body = {"topic": "orders", "value": "v", "headers": {"CONSUMER_GROUP": Settings().group_id}}
+    assert "the sidecar's own" in faults(ask(app, "POST", "/send-back", body))["group"]
+
+
 @pytest.mark.parametrize("key", ["", " ", "ä", "a b", '"', '"a', "x" * (KEY_MAX_CHARACTERS + 1), '""'])
 def test_a_key_that_cannot_be_used_is_named(app: FastAPI, key: str) -> None:
     request = _request("/api/v1/messages", key)
@@ -204,10 +240,35 @@ def test_a_kafka_that_is_away_is_told_in_bounded_time(app: FastAPI) -> None:
         assert int(answer.headers["retry-after"]) > 0
 
 
-def test_lists_and_keys_are_not_promised_without_transactions() -> None:
+FAILED = {"group": "billing", "topic": "orders", "value": "v", "key": "17"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        ("/messages", MESSAGE, {"Idempotency_Key": "k"}),
+        ("/messages", [MESSAGE], {}),
+        ("/send-back", FAILED, {"Idempotency_Key": "k"}),
+    ],
+)
+def test_lists_and_keys_are_not_promised_without_transactions(path: str, body: Any, headers: dict[str, str]) -> None:
     settings = Settings(bootstrap_servers="127.0.0.1:1", guarantee="at_least_once")
-    answer = ask(make_api(settings, FrontKafka(settings)), "POST", "/messages", MESSAGE, Idempotency_Key="k")
+    answer = ask(make_api(settings, FrontKafka(settings)), "POST", path, body, **headers)
     assert (answer.status_code, answer.json()["type"]) == (501, f"{PATH}/not-offered")
+
+
+def test_a_send_back_needs_no_transactions() -> None:
+    settings = Settings(guarantee="at_least_once")
+    kafka = InMemoryKafka()
+    topic = settings.topic_names.send_back
+    kafka.create_topic(topic)
+    answer = ask(make_api(settings, FrontKafka(settings, kafka)), "POST", "/send-back", FAILED)
+    assert (answer.status_code, answer.json()) == (202, {"topic": topic, "partition": 0, "offset": 0})
+    log = kafka.log(topic, 0)
+    assert log is not None
+    assert [entry[1:4] for entry in log.entries] == [
+        (b"17", b"v", [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")])
+    ]
 
 
 def test_a_key_is_held_until_its_request_is_done_also_when_nobody_waits_for_that() -> None:

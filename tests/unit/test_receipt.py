@@ -92,3 +92,7 @@ def test_the_receipt_of_a_level_record_says_that_it_cannot_be_cancelled() -> Non
     receipt = Receipt(schedule_topic="s", partition=0, id="a", topic="t", deliver_ms=0, cancellable=False)
     assert receipt.to_dict()["cancellable"] is False
     assert Receipt.decode(receipt.encode()).cancellable is False
+
+
+def test_a_receipt_as_text_is_its_word() -> None:
+    assert f"{RECEIPT}" == RECEIPT.encode()
