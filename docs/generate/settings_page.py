@@ -16,8 +16,9 @@ _HEAD = """\
 
 <!-- Made by python -m docs.generate (make docs) of sidecar/settings.py. -->
 
-Each setting has a flag, an environment variable and a name in the YAML file of `--config`. A flag wins over the
-variable, that over the file, and that over the default. `timewheel config` prints the outcome, with secrets masked.
+Each setting has a flag, an environment variable and a name in the YAML file of `--config` (or
+`TIMEWHEEL_CONFIG`). A flag wins over the variable, that over the file, and that over the default. `timewheel config`
+prints the outcome, with secrets masked.
 
 - **Durations** are whole numbers with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. A bare number is refused.
 - **Lists** are globs with commas between them: `orders-*,payments`.
