@@ -63,8 +63,9 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=6 CMD ["pyth
 CMD ["run"]
 
 # --- The audit: the same with Spark, its jars and the Java runtime that comes with the extra, all fetched here and not later.
+# The jars come over the authorities that the system trusts, as pip's packages do: a base image may have added a proxy's.
 FROM package AS audit-package
-ENV TIMEWHEEL_CACHE_DIR=/opt/timewheel/cache
+ENV TIMEWHEEL_CACHE_DIR=/opt/timewheel/cache REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 RUN pip --python /opt/timewheel/bin/python install --quiet --constraint constraints.txt ".[spark]" \
  && /opt/timewheel/bin/python -m spark.packages \
  && /opt/bill/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \

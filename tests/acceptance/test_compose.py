@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
+AUDIT = ("audit", "batch", "--bootstrap-servers", "kafka:19092", "--out", "/var/lib/timewheel/audit")
 
 
 def run(*command: str, stdin: str | None = None, timeout_s: float = 120, env: dict[str, str] | None = None) -> str:
@@ -177,3 +178,19 @@ def test_the_image_is_small_and_has_no_more_rights_than_it_needs(stack: Stack) -
     size, *programs = own.split()
     assert programs == ["/opt/timewheel"]
     assert int(size) < 150, f"{size} MB beside Python itself"
+
+
+def test_the_image_holds_its_bill_of_materials(stack: Stack) -> None:
+    bill = json.loads(stack.compose("exec", "-T", "sidecar", "cat", "/usr/share/timewheel/sbom.cdx.json"))
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["name"] == "timewheel"
+    assert {"confluent-kafka", "opentelemetry-sdk", "uvicorn"} <= {part["name"] for part in bill["components"]}
+
+
+def test_the_audit_finds_each_message_once_and_no_fault(stack: Stack) -> None:
+    stack.compose("build", "audit", timeout_s=1000)
+    told = json.loads(stack.compose("run", "--rm", "-T", "audit", *AUDIT, "--json", timeout_s=300))
+    assert told["faulty"] == []
+    assert told["verdicts"]["on_time"] + told["verdicts"]["late"] > 600
+    user = json.loads(run("docker", "inspect", "timewheel-audit:latest"))[0]["Config"]["User"]
+    assert user == "10001:10001"

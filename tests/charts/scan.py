@@ -30,7 +30,7 @@ ITS_APPLICATIONS_AFFAIR = (
 def main() -> None:
     failed = False
     for name, render in CASES.items():
-        # A Pod that a test hook makes and removes is none that is operated.
+        # A Pod that `helm test` makes is none that is operated.
         objects = [each for each in render() if each["kind"] != "Pod"]
         command = [
             sys.argv[1],

@@ -148,6 +148,12 @@ def test_notes_tell_how_to_go_on() -> None:
     assert '{{- include "timewheel.sidecar" .Subcharts.timewheel | nindent 8 }}' in text
 
 
+def test_the_log_of_helm_test_can_be_read_after_it() -> None:
+    """Helm 3 reads it after it has deleted what the policy names: `helm test --logs` failed."""
+    annotations = one(template(), "Pod")["metadata"]["annotations"]
+    assert annotations == {"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation"}
+
+
 # --- beside an application --------------------------------------------------------------------------------------------
 
 
