@@ -246,9 +246,10 @@ def _heat_edges(values: np.ndarray) -> list[float]:
     """Bounds of the colours: by ratios, for an hour can be a thousand times as busy as another."""
     if not values.size:
         return [0, 1]
-    ratios = np.geomspace(max(1.0, float(np.percentile(values, 5))), float(values.max()), _HEAT_STEPS)
-    rounded = [float(f"{edge:.2g}") for edge in ratios[:-1]]
-    return [*sorted({0.0, *rounded}), float(values.max()) + 1]
+    most = float(values.max())
+    ratios = np.geomspace(max(1.0, float(np.percentile(values, 5))), most, _HEAT_STEPS)
+    rounded = [min(float(f"{edge:.2g}"), most) for edge in ratios[:-1]]
+    return [*sorted({0.0, *rounded}), most + 1]
 
 
 def _steps(starts_ms: Sequence[int], bucket_ms: int) -> list[list[int]]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from sidecar.cli import audit_report
 from sidecar.errors import TimewheelError, UsageError
-from spark.report import AuditReport, ReportError, load_report, write_report
+from spark.report import AuditReport, ReportError, load_report, plots, write_report
 from spark.report.model import (
     FAULTY,
     LATENESS_EDGES_MS,
@@ -293,11 +294,31 @@ def test_every_plot_is_told_in_words(page: str) -> None:
             }
         ),
         _report(on_time=1).model_copy(update={"hours": (Hour(day="2026-03-14", hour=0, due=0),)}),
+        # To two digits that is 86,000.
+        _report(on_time=85_979).model_copy(
+            update={"hours": (Hour(day="2026-03-14", hour=0, due=85_979, p99_ms=9_960),)}
+        ),
     ],
-    ids=["nothing", "no faults", "one pending", "due beyond the calendar", "far apart", "one early", "an idle hour"],
+    ids=[
+        "nothing",
+        "no faults",
+        "one pending",
+        "due beyond the calendar",
+        "far apart",
+        "one early",
+        "an idle hour",
+        "one busy hour",
+    ],
 )
 def test_little_is_shown_as_well_as_much(report: AuditReport) -> None:
     assert headline(report).sentence in _Parsed(render(report)).text
+
+
+@given(st.lists(st.integers(1, 10**9), max_size=30))
+def test_the_colours_of_the_heat_map_have_bounds_that_grow(due: list[int]) -> None:
+    edges = plots._heat_edges(np.array(due, dtype=float))
+    assert edges == sorted(set(edges))
+    assert all(edges[0] < number < edges[-1] for number in due)
 
 
 def test_the_largest_report_stays_below_one_and_a_half_megabytes() -> None:
