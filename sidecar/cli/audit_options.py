@@ -55,10 +55,12 @@ def audit_errors() -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost exception that Java's stack trace names; without one, the first line."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
-    return causes[-1].partition(": ")[2] if causes else lines[0]
+    """Its first line, or of what Java has thrown the exception and the innermost of its causes."""
+    told = str(error).strip().splitlines() or [type(error).__name__]
+    if len(told) == 1 or not told[0].startswith("An error occurred while calling"):  # py4j's words; Java's follow
+        return told[0]
+    causes = [line.removeprefix("Caused by: ") for line in told if line.startswith("Caused by: ")]
+    return "; caused by ".join([told[1].removeprefix(": "), *causes[-1:]])
 
 
 def session(name: str, master: str | None, conf: list[str] | None) -> "SparkSession":

@@ -1,0 +1,37 @@
+"""What the audit's commands say of an error that is Spark's."""
+
+import pytest
+
+from sidecar.cli.audit_options import audit_errors
+from sidecar.errors import TimewheelError
+
+THROWN_BY_JAVA = """An error occurred while calling o2652.save.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows
+\tat org.apache.spark.sql.Errors.taskFailed(Errors.scala:765)
+Caused by: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.Executor.run(Executor.scala:1)
+Caused by: java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds
+\t... 15 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            THROWN_BY_JAVA,
+            "org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows; caused by "
+            "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds",
+        ),
+        ("An error occurred while calling o1.start.\n: java.io.IOException: no space", "java.io.IOException: no space"),
+        ("An error occurred while calling o1.start.", "An error occurred while calling o1.start."),
+        ("[PATH_NOT_FOUND] Path does not exist\n;\n'Project", "[PATH_NOT_FOUND] Path does not exist"),
+        ("", "ThrownError"),
+    ],
+    ids=["causes", "no cause", "nothing of Java's", "Spark's own", "empty"],
+)
+def test_what_spark_fails_with_is_told_with_its_cause(text: str, told: str) -> None:
+    thrown = type("ThrownError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(TimewheelError) as raised, audit_errors():
+        raise thrown(text)
+    assert str(raised.value) == f"Spark has failed: {told}"
