@@ -63,10 +63,16 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=6 CMD ["pyth
 CMD ["run"]
 
 # --- The audit: the same with Spark, its jars and the Java runtime that comes with the extra, all fetched here and not later.
+FROM dependencies AS audit-dependencies
+# The extra `spark` names `report` as timewheel's, and the package is not here yet.
+RUN python -c 'import tomllib; o = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*o["report"], *(r for r in o["spark"] if r != "timewheel[report]"), sep="\n")' > spark.txt \
+ && pip --python /opt/timewheel/bin/python install --quiet --constraint constraints.txt --requirement spark.txt
+
 # The jars come over the authorities that the system trusts, as pip's packages do: a base image may have added a proxy's.
-FROM package AS audit-package
+FROM audit-dependencies AS audit-package
 ENV TIMEWHEEL_CACHE_DIR=/opt/timewheel/cache REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
-RUN pip --python /opt/timewheel/bin/python install --quiet --constraint constraints.txt ".[spark]" \
+COPY --from=package /opt/timewheel /opt/timewheel
+RUN find /opt/timewheel -depth -type d -name tests -exec rm -rf {} + \
  && /opt/timewheel/bin/python -m spark.packages \
  && /opt/bill/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
       --output-file /opt/timewheel/sbom.cdx.json /opt/timewheel/bin/python

@@ -151,6 +151,11 @@ def test_the_application_schedules_fails_and_retries(stack: Stack) -> None:
     wait_until(done, "an order is cancelled, another one paid at the second attempt", 90, poll_s=1)
 
 
+def test_the_token_masks_nothing_else_in_the_log(stack: Stack) -> None:
+    starting = next(line for line in stack.logs("sidecar").splitlines() if '"starting"' in line)
+    assert json.loads(starting)["logger"] == json.loads(starting)["group_id"] == "timewheel"
+
+
 def test_a_message_goes_round(stack: Stack) -> None:
     told = json.loads(stack.compose("exec", "-T", "sidecar", "timewheel", "roundtrip", "--json"))
     assert {each["via"] for each in told["delivered"]} == {"level 1", "wheel"}
