@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from connectors.kafka import common_config
+from sidecar.clients import admin_client
 from sidecar.clock import Clock
 from sidecar.settings import Settings
 
@@ -102,4 +103,4 @@ class Backlog:
         config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-backlog")
         # Uncommitted: a commit that is under way is not waited for.
         own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-        return AdminClient(config), Consumer({**config, **own})
+        return admin_client(settings, role="backlog"), Consumer({**config, **own, "log_level": 0})  # nobody polls it

@@ -52,9 +52,15 @@ ClientsFactory = Callable[[Callable[[], bool]], Clients]
 """Makes clients; the argument tells whether to give up waiting."""
 
 
-def admin_client(settings: Settings) -> AdminClient:
-    """Raises UsageError for options that librdkafka does not take."""
-    return _make(AdminClient, common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-admin"))
+def admin_client(settings: Settings, *, role: str = "admin", **told_by: Any) -> AdminClient:
+    """An admin client. Raises UsageError for options that librdkafka does not take.
+
+    Args:
+        told_by: ``error_cb`` and ``logger``, for a client that is polled. With any other the lines of librdkafka's log
+            would pile up, one a second for each broker that is away: they are not made.
+    """
+    config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-{role}")
+    return _make(AdminClient, {**config, **(told_by or {"log_level": 0})})
 
 
 def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:

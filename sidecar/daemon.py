@@ -14,9 +14,8 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exp
 
 from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.clients import admin_client, connect
+from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
-from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import StoppedWaitingError
@@ -29,10 +28,12 @@ from sidecar.loop import Loop
 from sidecar.metrics import Metrics, TopicMetrics
 from sidecar.observer import Observer
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
+from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.status import Reporter
 from sidecar.switches import Switches
 from sidecar.told import Told
+from sidecar.topic_watch import TopicWatch
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.listening import address_of, listen
@@ -99,7 +100,7 @@ class Daemon:
         # 2. The directory: two sidecars on one would share an identity.
         with DataDir(settings.data_dir):
             history = History(self._metrics, SystemClock())  # not the loop's clock, which counts its own steps
-            observer = Observer(self._health, history, lambda: admin_client(settings))
+            observer = Observer(SystemClock(), self._health, history, lambda: Probe(settings))
             with (
                 WebServer(lambda: self._make_app(history), listener) as server,
                 front,
@@ -120,10 +121,9 @@ class Daemon:
                     with suppress(StoppedWaitingError):
                         prepare_topics(settings, self._stop.is_set)
                 self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
-                # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after Kafka.
-                topics = TopicMetrics(self._metrics.registry) if self._listener is None else None
+                # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after the topics.
                 if not self._stop.is_set():
-                    with ClusterWatch(settings, SystemClock(), self._health, topics):
+                    with self._topic_watch():
                         self._run_sessions()
         log.info("stopped")
 
@@ -135,6 +135,12 @@ class Daemon:
         front = FrontProcess(self._settings, public, own)
         front.start()
         return own, address_of(public), front
+
+    def _topic_watch(self) -> AbstractContextManager[object]:
+        """A worker's supervisor does it."""
+        if self._listener is not None:
+            return nullcontext()
+        return TopicWatch(self._settings, TopicMetrics(self._metrics.registry))
 
     @contextmanager
     def _tracing(self) -> Iterator[None]:

@@ -38,6 +38,9 @@ DOUBT_AFTER_MS = 1_000
 FORGIVEN_AFTER_MS = 5_000
 """A broker that answers, and has refused nothing for this long, has nothing held against it."""
 
+FORGIVEN_AT_LAST_MS = 10_000
+"""The same, while something is due or waited for."""
+
 _TREND_OVER_MS = 10_000
 _OBSERVATIONS_MAX = 60
 
@@ -54,6 +57,16 @@ class State(StrEnum):
     HELD = "held"
     BEHIND = "behind"
     HEALTHY = "healthy"
+
+
+class Cause(NamedTuple):
+    """Why no broker answers."""
+
+    words: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.words}; {self.remedy}"
 
 
 class Verdict(NamedTuple):
@@ -103,6 +116,8 @@ class Health:
     """When somebody last found Kafka silent, or was refused."""
     broker_reachable: bool | None = None
     """What a probe has found since a broker came into doubt; None: it has not asked yet."""
+    broker_cause: Cause | None = None
+    """Why it reached none."""
     waits_since_ms: float | None = None
     """Since when a call to Kafka has been waited for."""
     due_ago_ms: int = 0
@@ -130,6 +145,7 @@ class Health:
         self.broker_silent_since_ms = None
         self.broker_error = ""
         self.broker_reachable = None
+        self.broker_cause = None
 
     def broker_is_silent(self, error: str) -> None:
         """Kafka does not do what it should: it is silent, or it refuses. A probe finds out which."""
@@ -147,18 +163,17 @@ class Health:
         is_waiting = waits_ms is not None and self.clock.monotonic_ms() - waits_ms >= DOUBT_AFTER_MS
         return is_waiting or self.broker_silent_since_ms is not None
 
-    def probed(self, error: str | None) -> None:
-        """A broker has been asked: what was wrong, or None where it answered."""
-        self.broker_reachable = error is None
-        if error is not None:
+    def probed(self, cause: Cause | None) -> None:
+        """A broker has been asked: why none answered, or None where one did."""
+        self.broker_reachable = cause is None
+        self.broker_cause = cause
+        if cause is not None:
             if self.broker_silent_since_ms is None:
                 self.broker_silent_since_ms = self.waits_since_ms or self.clock.monotonic_ms()
-            self.broker_error = error
-        elif (
-            self.behind_ms <= BEHIND_AFTER_MS
-            and self.waits_since_ms is None
-            and self.clock.monotonic_ms() - self.broker_error_ms >= FORGIVEN_AFTER_MS
-        ):
+            return
+        quiet_ms = self.clock.monotonic_ms() - self.broker_error_ms
+        is_idle = self.behind_ms <= BEHIND_AFTER_MS and self.waits_since_ms is None
+        if quiet_ms >= (FORGIVEN_AFTER_MS if is_idle else FORGIVEN_AT_LAST_MS):
             self.broker_answers()  # an idle sidecar hears nothing of a broker that is back
 
     def observe(self) -> None:
@@ -209,20 +224,21 @@ class Health:
         if self.broker_reachable is False:
             return self._broker_away()
         if not self.assigned:
-            return Verdict(State.STARTING, self.broker_error or self.phase)
+            return Verdict(State.STARTING, self._broker_words() or self.phase)
         return self._of_partitions() or self._of_delivery()
 
     def _broker_away(self) -> Verdict:
         since_ms = self.broker_silent_since_ms or self.clock.monotonic_ms()
         words = f"no broker has answered for {_seconds(self.clock.monotonic_ms() - since_ms)}"
-        words += f" ({self.broker_error})" if self.broker_error else ""
+        words += f" ({self._broker_words()})" if self._broker_words() else ""
         if self.behind_ms > BEHIND_AFTER_MS:
             words += f"; what is due has waited for {_seconds(self.behind_ms)}"
-        return Verdict(
-            State.BROKER_AWAY,
-            words,
-            "check the brokers and the way to them; delivery goes on by itself, nothing is lost",
-        )
+        remedy = self.broker_cause.remedy if self.broker_cause else "check the brokers and the way to them"
+        return Verdict(State.BROKER_AWAY, words, f"{remedy}; {_GOES_ON if self.assigned else _TRIED_AGAIN}")
+
+    def _broker_words(self) -> str:
+        """Why no broker answers, as the probe knows it; or what the loop's clients say."""
+        return self.broker_cause.words if self.broker_cause else self.broker_error
 
     def _of_partitions(self) -> Verdict | None:
         """What holds up single partitions."""
@@ -309,16 +325,19 @@ class Health:
         if self.stopping:
             reasons.append("stopping")
         if not self.assigned:
-            reasons.append(self.broker_error or "starting: no partitions assigned yet")
+            reasons.append(self._broker_told() or "starting: no partitions assigned yet")
         since_ms = self.broker_silent_since_ms
         if self.assigned and since_ms is not None:
             silent_ms = self.clock.monotonic_ms() - since_ms
             if silent_ms > BROKER_AWAY_GRACE_MS:
-                reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self.broker_error}")
+                reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self._broker_told()}")
         reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
         reasons += [f"{where} failed and is tried again: {why}" for where, why in sorted(self.failing.items())]
         reasons += [f"{where} recovers: {how_far}" for where, how_far in sorted(self.recovering.items())]
         return reasons
+
+    def _broker_told(self) -> str:
+        return str(self.broker_cause or self.broker_error)
 
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
@@ -330,6 +349,8 @@ class Health:
 
 _WARNINGS_MAX = 20
 
+_GOES_ON = "delivery goes on by itself, nothing is lost"
+_TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
 
 

@@ -80,21 +80,26 @@ def configure_logging(
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def masked(text: str, secrets: Collection[str]) -> str:
+    """The text without the secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):  # the longest first: one may be part of another
+        if len(secret) >= MASKED_FROM_LENGTH:
+            text = text.replace(secret, MASK)
+    return text
+
+
 class _Mask:
     """Replaces secrets in whatever text an event holds."""
 
     def __init__(self, secrets: Collection[str]) -> None:
-        # The longest first: one may be part of another.
-        self._secrets = sorted((one for one in secrets if len(one) >= MASKED_FROM_LENGTH), key=len, reverse=True)
+        self._secrets = secrets
 
     def __call__(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return {name: self._masked(value) for name, value in event.items()} if self._secrets else event
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
-            for secret in self._secrets:
-                value = value.replace(secret, MASK)
-            return value
+            return masked(value, self._secrets)
         if isinstance(value, list | tuple):
             return [self._masked(one) for one in value]
         if isinstance(value, dict):

@@ -1,34 +1,38 @@
-"""Looks at the sidecar once a second, from a thread of its own: health and history go on while the loop waits."""
+"""Looks at the sidecar and at its brokers, from a thread of its own: health and history go on while the loop waits.
+
+Once a second; the brokers only where they are in doubt, and every 10 s because a sidecar with nothing to do would not
+notice that they are away. What the schedule topics are like is for `sidecar.topic_watch`.
+"""
 
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
 import structlog
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from sidecar.health import Health
+from sidecar.clock import Clock
+from sidecar.health import Cause, Health
 from sidecar.history import History
+from sidecar.probe import Probe
 
 EVERY_S = 1.0
 PROBE_TIMEOUT_S = 1.0
+PING_EVERY_MS = 10_000
 
 log = structlog.get_logger("timewheel.observer")
 
 
 class Observer:
-    """A running thread, as a context manager.
+    """A running thread, as a context manager."""
 
-    Args:
-        make_admin: a client to ask with whether any broker answers; made when one comes into doubt.
-    """
-
-    def __init__(self, health: Health, history: History, make_admin: Callable[[], AdminClient]) -> None:
+    def __init__(self, clock: Clock, health: Health, history: History, make_probe: Callable[[], Probe]) -> None:
+        self._clock = clock
         self._health = health
         self._history = history
-        self._make_admin = make_admin
-        self._admin: AdminClient | None = None
+        self._make_probe = make_probe
+        self._probe: Probe | None = None
+        self._pinged_ms = -float(PING_EVERY_MS)
+        self._told: Cause | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -45,7 +49,7 @@ class Observer:
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S):
             try:
-                self._look()
+                self.look()
             except Exception:  # what merely watches must not end, whatever it meets
                 log.error(
                     "observer failed",
@@ -53,20 +57,26 @@ class Observer:
                     exc_info=True,
                 )
 
-    def _look(self) -> None:
-        self._health.observe()
-        self._history.tick(self._health.behind_ms)
-        if self._health.is_broker_in_doubt:
-            self._health.probed(self._probe())
-        else:
-            self._admin = None
+    def look(self) -> None:
+        """Look once."""
+        health = self._health
+        health.observe()
+        self._history.tick(health.behind_ms)
+        if self._probe is None:
+            self._probe = self._make_probe()
+        if health.is_broker_in_doubt:
+            cause = self._probe.ask(PROBE_TIMEOUT_S)
+            health.probed(cause)
+            self._tell(cause)
+        elif self._clock.monotonic_ms() - self._pinged_ms >= PING_EVERY_MS:
+            self._pinged_ms = self._clock.monotonic_ms()
+            if (cause := self._probe.ping(PROBE_TIMEOUT_S)) is not None:
+                health.broker_is_silent(cause.words)
 
-    def _probe(self) -> str | None:
-        """What is wrong with the brokers; None: one of them answers."""
-        if self._admin is None:
-            self._admin = self._make_admin()
-        try:
-            self._admin.list_topics(timeout=PROBE_TIMEOUT_S)
-        except KafkaException as error:
-            return str(error.args[0].str())
-        return None
+    def _tell(self, cause: Cause | None) -> None:
+        """The log, when it begins, when something else is in the way, and when it is over."""
+        told, self._told = self._told, cause
+        if cause is not None and (told is None or told.remedy != cause.remedy):
+            log.warning("no broker answers", reason=cause.words, operator_action=cause.remedy)
+        elif cause is None and told is not None:
+            log.info("a broker answers again")

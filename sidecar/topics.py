@@ -9,10 +9,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.durations import format_duration
-from sidecar.clients import admin_client
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import KafkaUnreachableError, TopicsError
+from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
+from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
 
@@ -38,8 +39,7 @@ def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda:
         UsageError, KafkaUnreachableError, TopicsError: there is no going on.
         StoppedWaitingError: a stop was asked for while Kafka did not answer.
     """
-    admin = admin_client(settings)
-    reach_kafka(admin, settings.bootstrap_servers, is_stopping=is_stopping)
+    admin = reach_kafka(settings, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
     findings = check_topics(admin, settings) + removed_levels_in_use(admin, settings)
@@ -57,34 +57,28 @@ def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda:
 
 
 def reach_kafka(
-    admin: AdminClient,
-    bootstrap_servers: str,
-    timeout_s: float = _TIMEOUT_S,
-    *,
-    is_stopping: Callable[[], bool] = lambda: False,
-) -> None:
-    """Return once a broker answers.
+    settings: Settings, timeout_s: float = _TIMEOUT_S, *, is_stopping: Callable[[], bool] = lambda: False
+) -> AdminClient:
+    """A client, once a broker answers it.
 
     Raises:
-        KafkaUnreachableError: none does in time.
+        UsageError: for options that librdkafka does not take.
+        KafkaUnreachableError: no broker answers in time.
         StoppedWaitingError: a stop was asked for meanwhile.
     """
-    failure: KafkaException | None = None
+    probe = Probe(settings)
+    cause: Cause | None = None
     for _ in range(max(1, round(timeout_s / _SLICE_S))):
         # A signal is handled between two calls, not within one.
         if is_stopping():
-            raise StoppedWaitingError(f"stopped while kafka at {bootstrap_servers} did not answer")
-        try:
-            admin.list_topics(timeout=min(timeout_s, _SLICE_S))
-        except KafkaException as error:
-            failure = error
-        else:
-            return
-    assert failure is not None
+            raise StoppedWaitingError(f"stopped while kafka at {settings.bootstrap_servers} did not answer")
+        cause = probe.ask(min(timeout_s, _SLICE_S))
+        if cause is None:
+            return probe.admin
+    assert cause is not None
     raise KafkaUnreachableError(
-        f"no answer from Kafka at {bootstrap_servers} within {timeout_s:.0f} s ({failure.args[0].str()}); "
-        "check bootstrap_servers, and the security settings under kafka"
-    ) from failure
+        f"no answer from Kafka at {settings.bootstrap_servers} within {timeout_s:.0f} s ({cause.words}); {cause.remedy}"
+    )
 
 
 def create_topics(admin: AdminClient, settings: Settings) -> list[str]:

@@ -26,6 +26,7 @@ from connectors.dead_letters import (
     Page,
     Redriven,
 )
+from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
@@ -171,6 +172,7 @@ def redrive(
 
 @contextmanager
 def _dead_letters(settings: Settings) -> Iterator[DeadLetters]:
+    topics.reach_kafka(settings)
     tame_collector()
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # a redrive commits in a thread, while the next batch is read
     config = {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka}

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from sidecar import topics
 from sidecar.cli.options import with_settings
-from sidecar.clients import admin_client
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 
@@ -35,8 +34,7 @@ def register(app: typer.Typer) -> None:
 @with_settings(only=_SETTINGS)
 def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show each schedule partition's committed offset beside its log."""
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    admin = topics.reach_kafka(settings)
     known = admin.list_topics(timeout=10).topics
     places = [
         TopicPartition(topic, partition)
@@ -74,8 +72,7 @@ def set_progress(
     to: Annotated[str, typer.Option(help="beginning (deliver all that is there), end (skip all), or an offset.")],
 ) -> None:
     """Commit where a partition goes on. The sidecars of the group have to be stopped."""
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    admin = topics.reach_kafka(settings)
     place = TopicPartition(settings.topic_names.physical(topic), partition)
     match to:
         case "beginning":

@@ -16,7 +16,6 @@ from connectors.kafka import HEADER_ERRORS, common_config
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
-from sidecar.clients import admin_client
 from sidecar.errors import TimewheelError
 from sidecar.records import Headers
 from sidecar.settings import Settings
@@ -51,8 +50,7 @@ def roundtrip(
     Exit code 1 when one does not come: then no sidecar delivers, or it may not deliver to that topic.
     """
     waiting_ms = duration_ms("--timeout", timeout)
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    admin = topics.reach_kafka(settings)
     topic = settings.topic_names.physical(topic)
     _have_topic(admin, topic)
     delay_ms = settings.levels.delay_ms(1)

@@ -17,7 +17,6 @@ from connectors.producer import ScheduledProducer, ScheduleError, check_cancella
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError
 from sidecar import topics
-from sidecar.clients import admin_client
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 
@@ -43,8 +42,7 @@ def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
         KafkaUnreachableError: nobody answers.
         UsageError, TimewheelError: what the producer raises within, in the command's own words.
     """
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    topics.reach_kafka(settings)
     # From here on the outcome tells what there is to tell; single attempts are of no interest.
     logging.getLogger("librdkafka").disabled = True
     try:

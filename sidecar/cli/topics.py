@@ -7,7 +7,6 @@ import typer
 
 from sidecar import topics
 from sidecar.cli.options import with_settings
-from sidecar.clients import admin_client
 from sidecar.settings import Settings
 from sidecar.topic_plan import plan_topics
 
@@ -39,8 +38,7 @@ def register(app: typer.Typer) -> None:
 @with_settings(only=_SETTINGS)
 def create(settings: Settings, as_json: Json = False) -> None:
     """Create the schedule topics that are missing, with the configuration they need."""
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    admin = topics.reach_kafka(settings)
     created = topics.create_topics(admin, settings)
     if as_json:
         typer.echo(json.dumps({"created": created}))
@@ -53,8 +51,7 @@ def create(settings: Settings, as_json: Json = False) -> None:
 @with_settings(only=_SETTINGS)
 def check(settings: Settings, as_json: Json = False) -> None:
     """Verify the schedule topics; exit code 1 when one is missing or unfit."""
-    admin = admin_client(settings)
-    topics.reach_kafka(admin, settings.bootstrap_servers)
+    admin = topics.reach_kafka(settings)
     findings = topics.check_topics(admin, settings)
     if as_json:
         typer.echo(json.dumps({"findings": [finding._asdict() for finding in findings]}, indent=2))

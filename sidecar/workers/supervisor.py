@@ -9,13 +9,13 @@ import structlog
 
 from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
-from sidecar.cluster_watch import ClusterWatch
 from sidecar.data_dir import DataDir
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings
+from sidecar.topic_watch import TopicWatch
 from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.events import Events
@@ -104,7 +104,7 @@ class Supervisor:
             return
         # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
         #    after the topics.
-        with ClusterWatch(self._settings, self._clock, None, self._metrics.topics):
+        with TopicWatch(self._settings, self._metrics.topics):
             async with asyncio.TaskGroup() as tasks:
                 for worker in self._workers:
                     tasks.create_task(self._keep(worker))

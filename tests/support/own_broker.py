@@ -22,15 +22,20 @@ class OwnBroker:
         self, directory: Path, cluster_id: str, properties: Mapping[str, str], flags: tuple[str, ...] = ()
     ) -> None:
         self.log_path = directory / "kafka.log"
-        file = directory / "server.properties"
-        lines = {**properties, "log.dirs": str(directory / "log")}.items()
-        file.write_text("".join(f"{name}={value}\n" for name, value in lines))
-        formatted = run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", str(file)])
+        self._file = directory / "server.properties"
+        self._properties = {**properties, "log.dirs": str(directory / "log")}
+        self.change({})
+        formatted = run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", str(self._file)])
         assert formatted.returncode == 0, formatted.stdout
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         java = [str(find_java().path), "-Xmx512m", f"-Djava.io.tmpdir={directory}", quiet, *flags]
-        self._command = [*java, "-cp", class_path(), "kafka.Kafka", str(file)]
+        self._command = [*java, "-cp", class_path(), "kafka.Kafka", str(self._file)]
         self._process: subprocess.Popen[bytes] | None = None
+
+    def change(self, properties: Mapping[str, str]) -> None:
+        """Other properties, from the next `start` on."""
+        self._properties.update(properties)
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
 
     def start(self) -> None:
         """Begin; whether it is up, `assert_runs` and a client tell."""

@@ -37,7 +37,8 @@ class SecuredKafka:
     """A running broker. Every user's password is the name, twice."""
 
     bootstrap_servers: str
-    log_path: Path
+    process: OwnBroker
+    users: Sequence[str] = ()
     certificates: "Certificates | None" = None
 
     def login(self, user: str) -> dict[str, str]:
@@ -56,7 +57,13 @@ class SecuredKafka:
             answer.result(30)
 
     def denied(self) -> list[Denied]:
-        return [Denied(*found) for found in _DENIED.findall(self.log_path.read_text(errors="replace"))]
+        return [Denied(*found) for found in _DENIED.findall(self.process.log_path.read_text(errors="replace"))]
+
+    def restart(self, admin_password: str = ADMIN + ADMIN) -> None:
+        """Killed and started, maybe with another password of the administrator; not waited for."""
+        self.process.kill()
+        self.process.change(_logins(_protocol(self.certificates), self.users, admin_password))
+        self.process.start()
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Certificates:
             "ssl.key.password": self.key_password,
         }
 
-    def of_broker(self) -> dict[str, str]:
+    def of_broker(self, listener: str) -> dict[str, str]:
         """Kafka's properties; PEM files, key and certificate in one."""
         both = self.directory / "broker.pem"
         both.write_text((self.directory / "broker.key").read_text() + (self.directory / "broker.crt").read_text())
@@ -100,7 +107,7 @@ class Certificates:
             "ssl.keystore.location": str(both),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.directory / "ca.crt"),
-            "ssl.client.auth": "required",
+            f"listener.name.{listener.lower()}.ssl.client.auth": "required",  # else SASL_SSL passes it over
         }
 
     def _sign(self, name: str, extension: str) -> None:
@@ -120,15 +127,25 @@ class Certificates:
         subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=True)
 
 
+def _protocol(certificates: Certificates | None) -> str:
+    return "SASL_PLAINTEXT" if certificates is None else "SASL_SSL"
+
+
+def _logins(protocol: str, users: Sequence[str], admin_password: str = ADMIN + ADMIN) -> dict[str, str]:
+    """Who may log in, and as whom the broker does."""
+    known = "".join(f' user_{user}="{user}{user}"' for user in users)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    admin = f'username="{ADMIN}" password="{admin_password}" user_{ADMIN}="{admin_password}"'
+    return {f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": f"{module} {admin}{known};"}
+
+
 @contextmanager
 def secured_kafka(
     directory: Path, users: Sequence[str], certificates: Certificates | None = None
 ) -> Iterator[SecuredKafka]:
     """A broker of its own in an empty directory, ended with the block."""
-    protocol = "SASL_PLAINTEXT" if certificates is None else "SASL_SSL"
+    protocol = _protocol(certificates)
     port, controller_port = any_free(), any_free()
-    known = " ".join(f'user_{user}="{user}{user}"' for user in (ADMIN, *users))
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -139,9 +156,7 @@ def secured_kafka(
         "inter.broker.listener.name": protocol,
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": (
-            f'{module} username="{ADMIN}" password="{ADMIN}{ADMIN}" {known};'
-        ),
+        **_logins(protocol, users),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:ANONYMOUS",  # the latter is the controller's own listener, on loopback
         "auto.create.topics.enable": "false",
@@ -152,12 +167,12 @@ def secured_kafka(
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "log.cleaner.dedupe.buffer.size": "16777216",
-        **({} if certificates is None else certificates.of_broker()),
+        **({} if certificates is None else certificates.of_broker(protocol)),
     }
     tells_refusals = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info"
     process = OwnBroker(directory, new_cluster_id(), properties, (tells_refusals,))
     process.start()
-    broker = SecuredKafka(f"127.0.0.1:{port}", process.log_path, certificates)
+    broker = SecuredKafka(f"127.0.0.1:{port}", process, users, certificates)
     try:
         admin = broker.admin()
 

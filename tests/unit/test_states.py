@@ -8,12 +8,16 @@ from sidecar.health import (
     BEHIND_AFTER_MS,
     DOUBT_AFTER_MS,
     FORGIVEN_AFTER_MS,
+    FORGIVEN_AT_LAST_MS,
     LOOP_STUCK_AFTER_MS,
+    Cause,
     Health,
     State,
 )
 from sidecar.switches import Switches
 from tests.unit.test_health import ManualClock, a_health
+
+REFUSED = Cause("a:9092: connection refused", "check the port")
 
 
 def stuck_loop(health: Health) -> None:
@@ -26,7 +30,7 @@ def stopping(health: Health) -> None:
 
 def broker_away(health: Health) -> None:
     health.broker_is_silent("connection refused")
-    health.probed("connection refused")
+    health.probed(REFUSED)
 
 
 def starting(health: Health) -> None:
@@ -160,13 +164,14 @@ def test_a_broker_comes_into_doubt_by_an_error_or_by_waiting_for_it() -> None:
 
 def test_away_is_a_broker_that_the_probe_does_not_reach_and_back_one_that_it_does() -> None:
     health, clock = a_health()
-    health.broker_is_silent("connection refused")
+    health.broker_is_silent("transport failure")
     assert health.verdict().state is State.HEALTHY  # until it is known
-    health.probed("transport failure")
+    health.probed(REFUSED)
     clock.monotonic += 12_000
     verdict = health.verdict()
     assert verdict.state is State.BROKER_AWAY
-    assert verdict.words == "no broker has answered for 12 s (transport failure)"
+    assert verdict.words == "no broker has answered for 12 s (a:9092: connection refused)"
+    assert verdict.action == "check the port; delivery goes on by itself, nothing is lost"
     health.probed(None)
     assert health.verdict().state is State.HEALTHY
 
@@ -174,9 +179,9 @@ def test_away_is_a_broker_that_the_probe_does_not_reach_and_back_one_that_it_doe
 def test_an_idle_sidecar_forgives_a_broker_that_answers_again() -> None:
     health, clock = a_health()
     health.broker_is_silent("connection refused")
-    health.probed("connection refused")
+    health.probed(REFUSED)
     clock.monotonic += 70_000
-    assert health.unready_reasons() == ["kafka has not answered for 70 s: connection refused"]
+    assert health.unready_reasons() == ["kafka has not answered for 70 s: a:9092: connection refused; check the port"]
     health.probed(None)
     assert health.unready_reasons() == []
     assert not health.is_broker_in_doubt
@@ -191,6 +196,29 @@ def test_an_error_of_just_now_is_not_forgiven() -> None:
     clock.monotonic += 1
     health.probed(None)
     assert health.broker_error == ""
+
+
+def test_an_error_is_forgiven_later_while_something_is_due() -> None:
+    health, clock = a_health()
+    behind(health)
+    health.broker_is_silent("no answer")
+    clock.monotonic += FORGIVEN_AT_LAST_MS - 1
+    health.probed(None)
+    assert health.is_broker_in_doubt
+    clock.monotonic += 1
+    health.probed(None)
+    assert not health.is_broker_in_doubt
+
+
+def test_a_start_that_reaches_no_broker_says_why_and_what_to_check() -> None:
+    health = Health(ManualClock(), Switches())
+    health.broker_is_silent("timed out")
+    health.probed(REFUSED)
+    assert health.verdict().state is State.BROKER_AWAY
+    assert health.unready_reasons() == ["a:9092: connection refused; check the port"]
+    health.probed(None)
+    health.broker_answers()
+    assert health.unready_reasons() == ["starting: no partitions assigned yet"]
 
 
 def test_it_knows_since_when_it_is_as_it_is() -> None:

@@ -1,17 +1,15 @@
-"""What is asked of Kafka beside the loop."""
+"""How the schedule topics are looked after, beside the loop."""
 
 from typing import cast
 
-import pytest
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
 from connectors.testing import InMemoryKafka, ManualClock
-from sidecar.cluster_watch import CHECK_TOPICS_EVERY_MS, PING_EVERY_MS, ClusterWatch
-from sidecar.health import Health
 from sidecar.metrics import TopicMetrics
 from sidecar.settings import load_settings
 from sidecar.topic_plan import plan_topics
+from sidecar.topic_watch import AGAIN_AFTER_S, CHECK_EVERY_S, TopicWatch
 from tests.support.logged import logged
 
 SETTINGS = load_settings({"levels": "1s 2h"})
@@ -27,14 +25,14 @@ class Watched:
         for plan in plan_topics(SETTINGS):
             is_wheel = plan.name == SETTINGS.topic_names.wheel
             self.kafka.create_topic(plan.name, 1, {**plan.configs, **(wheel_configs if is_wheel else {})})
-        self.health = Health(self.clock)
         self.registry = CollectorRegistry()
-        self.watch = ClusterWatch(SETTINGS, self.clock, self.health, TopicMetrics(self.registry))
+        self.watch = TopicWatch(SETTINGS, TopicMetrics(self.registry))
         self.admin = cast(AdminClient, self.kafka.admin())
+        self.again_after_s = 0.0
 
     def look(self) -> list[dict[str, object]]:
         with logged() as lines:
-            self.watch.look(self.admin)
+            self.again_after_s = self.watch.look(self.admin)
         return [dict(line) for line in lines]
 
     def told(self, name: str, queue: str) -> float | None:
@@ -70,69 +68,29 @@ def test_a_configuration_that_somebody_changes_is_noticed_once() -> None:
     watched.look()
     wheel = SETTINGS.topic_names.wheel
     watched.kafka.topics[wheel].overrides["retention.ms"] = str(8 * DAY_S * 1_000)
-    watched.clock.advance(CHECK_TOPICS_EVERY_MS - 1)
-    assert watched.look() == []
-    watched.clock.advance(1)
+    assert watched.again_after_s == CHECK_EVERY_S
     (line,) = watched.look()
     assert (line["event"], line["topic"]) == ("topic is not fit", wheel)
     assert "retention.ms" in str(line["problem"])
     assert "retention.ms" in str(line["operator_action"])
     assert watched.told("timewheel_topic_retention_seconds", "wheel") == 8 * DAY_S
-    watched.clock.advance(CHECK_TOPICS_EVERY_MS)
     assert watched.look() == []
-
-
-def test_an_idle_sidecar_notices_that_kafka_is_away_and_that_it_is_back() -> None:
-    watched = Watched()
-    watched.look()
-    watched.kafka.make_unavailable(60_000)
-    watched.look()
-    assert watched.health.broker_silent_since_ms is not None
-    assert watched.health.broker_error
-    silent_ms = []
-    while not watched.kafka.is_available:
-        silent_ms.append(watched.health.broker_silent_ms)
-        watched.clock.advance(PING_EVERY_MS)
-        watched.look()
-    assert silent_ms == sorted(silent_ms)
-    assert silent_ms[-1] > 30_000
-    watched.clock.advance(PING_EVERY_MS)
-    watched.look()
-    assert watched.health.broker_silent_ms == 0
-    assert watched.health.broker_error == ""
-
-
-def test_whoever_has_found_it_silent_just_now_is_believed() -> None:
-    watched = Watched()
-    watched.health.broker_is_silent("transactions time out")
-    watched.clock.advance(PING_EVERY_MS - 1)
-    watched.look()
-    assert watched.health.broker_silent_since_ms is not None
-    watched.clock.advance(PING_EVERY_MS)
-    watched.look()
-    assert watched.health.broker_silent_since_ms is None
 
 
 def test_topics_that_cannot_be_looked_at_are_looked_at_again_soon() -> None:
     watched = Watched()
-    watched.kafka.make_unavailable(2 * PING_EVERY_MS)
-    assert watched.look() == []
+    watched.kafka.make_unavailable(20_000)
+    assert [line["event"] for line in watched.look()] == ["topics not checked"]
+    assert watched.again_after_s == AGAIN_AFTER_S
     assert watched.told("timewheel_topic_retention_seconds", "wheel") is None
-    watched.clock.advance(2 * PING_EVERY_MS)
-    watched.look()
+    watched.clock.advance(20_000)
+    assert watched.look() == []
     assert watched.told("timewheel_topic_retention_seconds", "wheel") == 9 * DAY_S
 
 
-@pytest.mark.parametrize("has_health", [True, False])
-def test_it_ends_when_it_is_told_to(has_health: bool) -> None:
+def test_it_ends_when_it_is_told_to() -> None:
     watched = Watched()
-    watch = ClusterWatch(
-        SETTINGS,
-        watched.clock,
-        watched.health if has_health else None,
-        TopicMetrics(CollectorRegistry()),
-        lambda _: watched.admin,
-    )
+    watch = TopicWatch(SETTINGS, TopicMetrics(CollectorRegistry()), lambda _: watched.admin)
     with watch:
         pass
     assert not watch._thread.is_alive()

@@ -1,0 +1,116 @@
+"""Asks whether any broker answers and, where none does, why.
+
+A call that no broker answers fails with "Local: Broker transport failure", whatever the cause. librdkafka tells that
+beside its calls, to the client's error callback; of a connection that the broker just closes, in its log alone. Both
+are served by ``poll``, which nobody calls for the other admin clients.
+
+    librdkafka's error          cause                                           what to check
+    _AUTHENTICATION             the login is refused                            sasl.*
+    _SSL                        certificates: the broker's, or ours             ssl.*
+    _RESOLVE                    no such host                                    bootstrap_servers, DNS
+    "SSL routines" in another   our certificate is missing, or not accepted     ssl.*
+    "SSL handshake failed"      TLS is spoken to a listener that does not       security.protocol
+    (in the log) Disconnected   the listener wants TLS or a login               security.protocol
+    _TRANSPORT and others       refused, no route, too slow                     bootstrap_servers, the network
+"""
+
+import logging
+import re
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from sidecar.clients import admin_client
+from sidecar.health import Cause
+from sidecar.logs import masked
+from sidecar.settings import Settings
+
+_PROTOCOL = "check security.protocol under kafka: the listener seems to speak another one"
+_REMEDIES = {
+    KafkaError._AUTHENTICATION: "check sasl.mechanism, sasl.username and sasl.password under kafka",
+    KafkaError._SSL: (
+        "check ssl.ca.location, ssl.certificate.location and ssl.key.location under kafka, and that the broker's "
+        "certificate is valid for the name in bootstrap_servers"
+    ),
+    KafkaError._RESOLVE: "check the host names in bootstrap_servers, and DNS",
+}
+"""The more telling first: of the causes of several brokers one is told."""
+_REMEDY = "check bootstrap_servers, the network, and that brokers listen there"
+_UNKNOWN_REMEDY = "check bootstrap_servers, and the security settings under kafka"
+
+_LINE = re.compile(
+    r"(?:\[thrd:[^]]*\]: )?(?:.*?://)?(?P<broker>[^/\s]+)/\w+: (?P<text>.*?)(?: \(after [^()]*\))?", re.S
+)
+_WORDS_MAX = 400
+
+_librdkafka = logging.getLogger("librdkafka")
+
+
+class Probe:
+    """An admin client that knows why its calls fail. For one thread.
+
+    Args:
+        make_admin: takes the settings and librdkafka's options for the two ways of being told.
+    """
+
+    def __init__(self, settings: Settings, make_admin: Callable[..., AdminClient] = admin_client) -> None:
+        self._settings = settings
+        self._told: list[KafkaError] = []
+        self._closed = ""
+        self._cause: Cause | None = None
+        self.admin = make_admin(settings, error_cb=self._told.append, logger=self)
+
+    def ask(self, timeout_s: float) -> Cause | None:
+        """None: a broker answers."""
+        return self._outcome(lambda: self.admin.list_topics(timeout=timeout_s))
+
+    def ping(self, timeout_s: float) -> Cause | None:
+        """As `ask`, with a question that costs large clusters nothing; a broker that refuses it answers, too."""
+        topic = self._settings.topic_names.wheel
+        # Describing a topic never makes a broker create it, as a metadata request may.
+        return self._outcome(
+            lambda: self.admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
+        )
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """What librdkafka logs, as confluent-kafka passes it to a logger."""
+        if facility != "FAIL":
+            _librdkafka.log(level, form, facility, client, text)
+        elif "Disconnected" in text:
+            self._closed = text
+
+    def _outcome(self, call: Callable[[], object]) -> Cause | None:
+        try:
+            call()
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() < 0:  # the client's own; what a broker says is an answer
+                self.admin.poll(0)
+                self._cause = self._newest() or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
+                return self._cause
+        self._cause = None
+        return None
+
+    def _newest(self) -> Cause | None:
+        """Of what has been told since it was asked last."""
+        told, closed = list(self._told), self._closed
+        self._told.clear()
+        self._closed = ""
+        for code, remedy in _REMEDIES.items():
+            if error := next((error for error in told if _kind(error) == code), None):
+                return self._made(error.str(), remedy)
+        for error in told:
+            if error.code() != KafkaError._ALL_BROKERS_DOWN:
+                return self._made(error.str(), _PROTOCOL if "SSL handshake failed" in error.str() else _REMEDY)
+        return self._made(closed, _PROTOCOL) if closed else None
+
+    def _made(self, told: str, remedy: str) -> Cause:
+        found = _LINE.fullmatch(told)
+        words = f"{found['broker']}: {found['text']}" if found else told
+        return Cause(masked(" ".join(words.split())[:_WORDS_MAX], self._settings.secrets()), remedy)
+
+
+def _kind(error: KafkaError) -> int:
+    """Its code; a broker that does not accept our certificate says so after the handshake, under another."""
+    return KafkaError._SSL if "SSL routines" in error.str() else error.code()

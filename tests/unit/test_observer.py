@@ -1,0 +1,101 @@
+"""Who looks whether Kafka answers: when it asks, and what it tells."""
+
+from typing import cast
+
+import pytest
+
+from sidecar.clock import SystemClock
+from sidecar.health import FORGIVEN_AFTER_MS, Cause, State
+from sidecar.history import History
+from sidecar.metrics import Metrics
+from sidecar.observer import PING_EVERY_MS, Observer
+from sidecar.probe import Probe
+from tests.support.logged import logged
+from tests.support.waiting import wait_until
+from tests.unit.test_health import a_health
+
+LOGIN = Cause("a:9092: login refused", "check sasl.password")
+REFUSED = Cause("a:9092: connection refused", "check the port")
+
+
+class Brokers:
+    """A probe of brokers that answer, or do not."""
+
+    def __init__(self) -> None:
+        self.cause: Cause | None = None
+        self.asked: list[str] = []
+
+    def ask(self, timeout_s: float) -> Cause | None:
+        self.asked.append("ask")
+        return self.cause
+
+    def ping(self, timeout_s: float) -> Cause | None:
+        self.asked.append("ping")
+        return self.cause
+
+
+class Observed:
+    """An idle sidecar, looked at each second."""
+
+    def __init__(self) -> None:
+        self.health, self.clock = a_health()
+        self.brokers = Brokers()
+        history = History(Metrics("0"), SystemClock())
+        self.observer = Observer(self.clock, self.health, history, lambda: cast(Probe, self.brokers))
+
+    def seconds(self, count: int) -> list[str]:
+        """What it asks meanwhile."""
+        self.brokers.asked.clear()
+        for _ in range(count):
+            self.observer.look()
+            self.clock.monotonic += 1_000
+        return self.brokers.asked
+
+
+def test_brokers_of_an_idle_sidecar_are_asked_now_and_then() -> None:
+    observed = Observed()
+    period_s = PING_EVERY_MS // 1_000
+    assert observed.seconds(2 * period_s) == ["ping", "ping"]
+
+
+def test_brokers_in_doubt_are_asked_each_second_until_they_answer() -> None:
+    observed = Observed()
+    observed.health.broker_is_silent("timed out")
+    observed.brokers.cause = REFUSED
+    assert observed.seconds(3) == ["ask", "ask", "ask"]
+    assert observed.health.verdict().state is State.BROKER_AWAY
+    observed.brokers.cause = None
+    observed.seconds(FORGIVEN_AFTER_MS // 1_000)
+    assert observed.health.verdict().state is State.HEALTHY
+    assert not observed.health.is_broker_in_doubt
+
+
+def test_an_idle_sidecar_notices_that_no_broker_answers() -> None:
+    observed = Observed()
+    observed.brokers.cause = LOGIN
+    observed.seconds(2)
+    assert observed.health.verdict().state is State.BROKER_AWAY
+    assert observed.health.verdict().action.startswith("check sasl.password")
+
+
+def test_the_log_has_a_line_where_it_begins_where_the_cause_changes_and_where_it_is_over() -> None:
+    observed = Observed()
+    with logged() as lines:
+        for cause in (REFUSED, LOGIN, None):
+            observed.health.broker_is_silent("timed out")
+            observed.brokers.cause = cause
+            observed.seconds(3)
+    assert [(line["event"], line.get("reason"), line.get("operator_action")) for line in lines] == [
+        ("no broker answers", REFUSED.words, REFUSED.remedy),
+        ("no broker answers", LOGIN.words, LOGIN.remedy),
+        ("a broker answers again", None, None),
+    ]
+
+
+def test_what_it_meets_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed()
+    monkeypatch.setattr("sidecar.observer.EVERY_S", 0.001)
+    monkeypatch.setattr(observed.health, "observe", lambda: 1 / 0)
+    with logged() as lines, observed.observer:
+        wait_until(lambda: len(lines) >= 2, "it has gone on", 10)
+    assert {line["event"] for line in lines} == {"observer failed"}

@@ -1,0 +1,112 @@
+"""Why no broker answers: librdkafka's words, as operators read them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from sidecar.probe import Probe
+from sidecar.settings import load_settings
+
+SETTINGS = load_settings({"kafka": {"sasl.password": "hunter2"}})
+AT = "sasl_ssl://kafka:9092/bootstrap: "
+ALL_DOWN = (KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down")
+LOGIN = (KafkaError._AUTHENTICATION, f"{AT}SASL authentication error: Invalid password (after 3ms in state AUTH_REQ)")
+CERTIFICATE = (KafkaError._SSL, f"{AT}SSL handshake failed: certificate verify failed (after 1ms in state SSL)")
+RESOLVE = (KafkaError._RESOLVE, "kafka:9092/bootstrap: Failed to resolve 'kafka:9092' (after 2ms in state CONNECT)")
+REFUSED = (KafkaError._TRANSPORT, "kafka:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused")
+NO_TLS = (KafkaError._TRANSPORT, f"{AT}SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?")
+NO_CERTIFICATE = (KafkaError._TRANSPORT, f"{AT}Receive failed: error:0A000412:SSL routines::alert bad certificate")
+CLOSED = "[thrd:kafka:9092/bootstrap]: kafka:9092/bootstrap: Disconnected: closed by peer (after 1ms in state UP)"
+
+
+class Admin:
+    """A client that is told things when it is polled."""
+
+    def __init__(self, error_cb: Callable[[KafkaError], object], logger: Any) -> None:
+        self._error_cb = error_cb
+        self._logger = logger
+        self.answers = False
+        self.errors: list[tuple[int, str]] = []
+        self.lines: list[tuple[str, str]] = []
+
+    def list_topics(self, timeout: float) -> None:
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Broker transport failure"))
+
+    def poll(self, timeout_s: float) -> None:
+        for code, text in self.errors:
+            self._error_cb(KafkaError(code, text))
+        for facility, text in self.lines:
+            self._logger.log(40, "%s [%s] %s", facility, "rdkafka#producer-1", text)
+        self.errors, self.lines = [], []
+
+
+def a_probe() -> tuple[Probe, Admin]:
+    made: list[Admin] = []
+
+    def make(_settings: object, **told_by: Any) -> Any:
+        made.append(Admin(**told_by))
+        return made[0]
+
+    return Probe(SETTINGS, make), made[0]
+
+
+@pytest.mark.parametrize(
+    ("errors", "words", "check"),
+    [
+        ([ALL_DOWN, LOGIN, LOGIN], "kafka:9092: SASL authentication error: Invalid password", "sasl.password"),
+        ([CERTIFICATE, ALL_DOWN], "kafka:9092: SSL handshake failed: certificate verify failed", "ssl.ca.location"),
+        ([RESOLVE], "kafka:9092: Failed to resolve 'kafka:9092'", "DNS"),
+        ([REFUSED], "kafka:9092: Connect to ipv4#10.0.0.1:9092 failed: Connection refused", "bootstrap_servers"),
+        ([NO_TLS], "kafka:9092: SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?", "protocol"),
+        ([NO_CERTIFICATE], f"kafka:9092: {NO_CERTIFICATE[1].removeprefix(AT)}", "ssl.certificate.location"),
+        ([REFUSED, RESOLVE, LOGIN], "kafka:9092: SASL authentication error: Invalid password", "sasl.mechanism"),
+    ],
+)
+def test_the_cause_is_told_with_what_to_check(errors: list[tuple[int, str]], words: str, check: str) -> None:
+    probe, admin = a_probe()
+    admin.errors = errors
+    cause = probe.ask(1)
+    assert cause is not None
+    assert cause.words == words
+    assert check in cause.remedy
+
+
+def test_a_connection_that_the_broker_closes_is_told_in_the_log_alone() -> None:
+    probe, admin = a_probe()
+    admin.errors, admin.lines = [ALL_DOWN], [("FAIL", CLOSED), ("CONNECT", "of no interest")]
+    cause = probe.ask(1)
+    assert cause is not None
+    assert cause.words == "kafka:9092: Disconnected: closed by peer"
+    assert "security.protocol" in cause.remedy
+
+
+def test_a_broker_that_says_nothing_at_all() -> None:
+    probe, _ = a_probe()
+    cause = probe.ask(1)
+    assert cause is not None
+    assert cause.words == "Broker transport failure"
+    assert "bootstrap_servers" in cause.remedy
+
+
+def test_the_cause_stays_while_nothing_else_is_told_and_goes_with_an_answer() -> None:
+    probe, admin = a_probe()
+    admin.errors = [LOGIN]
+    first = probe.ask(1)
+    assert probe.ask(1) == first
+    admin.errors = [REFUSED]
+    assert "refused" in str(probe.ask(1))
+    admin.answers = True
+    assert probe.ask(1) is None
+    admin.answers = False
+    assert "Broker transport failure" in str(probe.ask(1))
+
+
+def test_what_a_broker_repeats_of_a_secret_is_masked() -> None:
+    probe, admin = a_probe()
+    admin.errors = [(KafkaError._AUTHENTICATION, f"{AT}SASL authentication error: no such token hunter2")]
+    cause = probe.ask(1)
+    assert cause is not None
+    assert cause.words == "kafka:9092: SASL authentication error: no such token **********"
