@@ -52,9 +52,15 @@ class FrontProcess:
         arguments = (self._settings, self._listener, address_of(self._own), listening)
         if is_alone and sys.platform == "linux":
             process: BaseProcess = _FORK.Process(target=self._serve_forked, args=arguments, name="front", daemon=True)
+            # A SIGTERM that finds the child with our handler would be lost in it, and who sent it waits for its end.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         else:
             process = _SPAWN.Process(target=_serve, args=arguments, name="front", daemon=True)
-        process.start()
+            process.start()
         listening.close()
         self._process = process
 
@@ -112,6 +118,7 @@ class FrontProcess:
 
 def _serve(*arguments: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the sidecar's handler, which a fork brings along, would not end it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     from sidecar.front.serve import serve  # most of what the sidecar would import, and has no use for
 
     serve(*arguments)

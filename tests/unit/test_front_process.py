@@ -32,3 +32,28 @@ with front:
 def test_a_forked_process_waits_for_its_turn_and_collects_garbage() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.stdout, ended.returncode) == ("collects True True\n", 0), ended.stderr
+
+
+TERMINATED_AT_ONCE = """
+import multiprocessing.util, os, signal, socket
+from sidecar.front.process import FrontProcess
+from sidecar.settings import load_settings
+
+signal.signal(signal.SIGTERM, lambda *_: None)  # as the sidecar's, which asks its loop to stop
+sent, send = os.pipe()
+public, own = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+multiprocessing.util.register_after_fork(public, lambda _: os.read(sent, 1))
+front = FrontProcess(load_settings({}), public, own)
+front.start()
+front._process.terminate()  # while the child has our handler still
+os.write(send, b"1")
+front._process.join(20)
+print(front._process.exitcode)
+front._process.kill()
+"""
+
+
+def test_a_stop_that_comes_before_the_forked_process_has_begun_ends_it() -> None:
+    command = [sys.executable, "-c", TERMINATED_AT_ONCE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "-15\n", ended.stderr
