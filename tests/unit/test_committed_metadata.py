@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
 
 from sidecar.dispatch.levels import LevelProgress
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan
+from tests.support.logged import logged
 from tests.support.one_wheel import NOW_MS, due, opened, sent
 
 PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=500_000, levels="1s 5s")
@@ -65,7 +65,7 @@ def test_a_hundred_changes_of_settings_fit_beside_a_message_that_waits(tmp_path:
         plan = Plan(
             roll_window_ms=90_000_000 + 1_000 * number, precision_ms=1_000, max_delay_ms=10**10, levels=ROCKETMQ_LEVELS
         )
-        with capture_logs() as logs:
+        with logged() as logs:
             wheel = opened(tmp_path, *committed, number, plan=plan)
         told += any(line["event"] == "settings not taken over" for line in logs)
         assert bool(told) == bool(wheel.note)

@@ -295,16 +295,20 @@ def test_what_the_library_repeats_is_bounded_and_counted(caplog: pytest.LogCaptu
     def fail() -> None:
         log.error("listener failed", "the listener failed", operator_action="mend it")
 
+    def told() -> list[str]:
+        """Other clients of this process may have lines of their own."""
+        return [record.getMessage() for record in caplog.records if record.name == "connectors.x"]
+
     for _ in range(1_000):
         fail()
-    assert len(caplog.records) == event_log.LINES_PER_WINDOW
+    assert len(told()) == event_log.LINES_PER_WINDOW
     log.warning("another", "another", operator_action="none")
-    assert len(caplog.records) == event_log.LINES_PER_WINDOW + 1
+    assert len(told()) == event_log.LINES_PER_WINDOW + 1
     clock.advance(event_log.WINDOW_MS)
     fail()
-    assert caplog.records[-1].getMessage() == "the listener failed (990 more of these since the last); mend it"
+    assert told()[-1] == "the listener failed (990 more of these since the last); mend it"
     fail()
-    assert caplog.records[-1].getMessage() == "the listener failed; mend it"
+    assert told()[-1] == "the listener failed; mend it"
 
 
 def test_a_large_batch_is_named_in_short() -> None:

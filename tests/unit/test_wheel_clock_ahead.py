@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.intake.copies import Copied
 from sidecar.plan import Plan
+from tests.support.logged import logged
 from tests.support.one_wheel import COPIES, NOW_MS, REAL_TOPIC, WHEEL, due, message, opened, sent
 
 WINDOW_MS = 3_600_000
@@ -59,7 +59,7 @@ def test_a_long_message_rolls_at_its_pace_and_comes_in_time(tmp_path: Path, ahea
 def test_it_is_told_until_a_record_comes_in_time(tmp_path: Path) -> None:
     wheel = opened(tmp_path, plan=ROLLING, slots=2_000)
     broker = Broker(wheel, 2 * WINDOW_MS)
-    with capture_logs() as logs:
+    with logged() as logs:
         wheel.offer([due(0, NOW_MS + LONG_MS, timestamp_ms=NOW_MS - 2 * WINDOW_MS, uniq_key=b"m")], NOW_MS)
         assert not wheel.note, "that may have lain there while we were away"
         broker.serve(NOW_MS)

@@ -103,7 +103,7 @@ def test_workers_take_turns(places: list[Somewhere]) -> None:
     assert [answer.json()["worker"] for answer in answers] == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("address", [None, nobody()])
+@pytest.mark.parametrize("address", [None, nobody()], ids=["none", "nobody there"])
 def test_one_that_cannot_be_reached_is_passed_over(places: list[Somewhere], address: str | None) -> None:
     places[0].address = address
     answers = ask(places, *[("POST", "/echo/")] * 3)
