@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -104,8 +105,15 @@ def test_a_redrive_that_is_killed_goes_on_when_it_is_run_again(kafka: Kafka, pre
     command = [sys.executable, "-m", "sidecar", "dlq", "redrive", "billing", "--rate", "100", *where(kafka, prefix)]
     for kill in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         before = len(kafka.read([orders], 0))
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            wait_until(lambda: len(kafka.read([orders], 0)) > before + 50, "it is under way")  # noqa: B023
+        with tempfile.TemporaryFile("w+") as told, subprocess.Popen(command, stdout=told, stderr=told) as process:
+
+            def is_under_way() -> bool:
+                if process.poll() is not None:
+                    told.seek(0)
+                    pytest.fail(f"it has ended with {process.returncode}: {told.read()}")
+                return len(kafka.read([orders], 0)) > before + 50  # noqa: B023
+
+            wait_until(is_under_way, "it is under way")
             process.send_signal(kill)
             process.wait(timeout=60)
     left = dlq("redrive", "billing")
