@@ -1,7 +1,6 @@
 # Everything a fresh machine with Python 3.11 or newer needs is fetched by the target that needs it.
 PYTHON ?= python3
 SECONDS ?= 60
-PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -57,10 +56,8 @@ demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
 	@$(BIN)/timewheel audit demo
 
-# Most tests wait for a time to come: several go side by side, but for those that measure.
-test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka, in PROCESSES=3 at a time
-	@$(BIN)/pytest -m 'not slow and not alone' --numprocesses $(PROCESSES) --dist loadgroup; others=$$?; \
-		$(BIN)/pytest -m 'alone and not slow' && exit $$others
+test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
+	@$(BIN)/pytest -m 'not slow'
 
 test-again: $(VENV)/dev ## What has failed the last time, by itself
 	@$(BIN)/pytest --last-failed --last-failed-no-failures none

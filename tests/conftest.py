@@ -29,14 +29,6 @@ settings.register_profile("without deadline", deadline=None)  # how long an exam
 settings.load_profile("without deadline")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests go side by side, those of a file stay together, and those that share what is dear to make."""
-    for item in items:
-        dear = {"spark", "pool"} & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group(min(dear, default=item.path.as_posix())))
-
-
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
     """A running broker."""

@@ -25,7 +25,6 @@ def timewheel(*arguments: str) -> TimewheelResult:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.alone
 def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
     sidecar.settings["levels"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     sidecar.start()
@@ -39,7 +38,6 @@ def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
     assert process.memory_info().rss < 120e6, f"{process.memory_info().rss / 1e6:.0f} MB"
 
 
-@pytest.mark.alone
 def test_sigterm_finishes_what_is_in_hand_and_exits_0_within_two_seconds(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -21,7 +21,6 @@ def wheel(sidecar: SidecarProcess) -> SidecarProcess:
     return sidecar
 
 
-@pytest.mark.alone
 def test_relative_and_absolute_times_arrive_once_and_on_time(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

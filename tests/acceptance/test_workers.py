@@ -136,7 +136,6 @@ def test_a_worker_that_is_killed_is_started_anew_and_everything_arrives_once(
     assert [event["end"] for event in two.events() if event["event"] == "worker ended"] == ["SIGKILL"] * 4
 
 
-@pytest.mark.alone
 def test_sigterm_ends_all_of_them_with_0_within_two_seconds(kafka: Kafka, prefix: str, two: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     two.start()

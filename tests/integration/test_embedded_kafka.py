@@ -71,7 +71,6 @@ def values(messages: list[Message]) -> list[bytes | None]:
     return [message.value() for message in messages]
 
 
-@pytest.mark.alone
 def test_it_starts_quickly_and_stops_for_good(kafka: EmbeddedKafka) -> None:
     # `kafka` has been started before: fetching jars and recording the class archive are not what is timed here.
     started_s = time.monotonic()

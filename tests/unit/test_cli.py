@@ -282,7 +282,6 @@ def test_a_kafka_that_does_not_answer_is_named(
     assert ended.stderr.startswith(f"timewheel: no answer from Kafka at {closed_address} within")
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_sidecar_without_kafka_ends_within_15_seconds(
     environment: pytest.MonkeyPatch, closed_address: str, tmp_path: Path, workers: int
