@@ -208,20 +208,6 @@ class DelayLevels:
             raise LevelsError(f"level {level} does not exist; levels are counted from 1")
         return self.delays_ms[self.clamp(level) - 1]
 
-    @staticmethod
-    def queue_id(level: int) -> int:
-        """RocketMQ's queue of ``SCHEDULE_TOPIC_XXXX`` for a level (``delayLevel2QueueId``)."""
-        return level - 1
-
-
-def level_due_ms(timestamp_ms: int, delay_ms: int, first_seen_ms: int, max_clock_skew_ms: int) -> int:
-    """When a level record is due.
-
-    The record's own timestamp decides, so that reading it again gives the same time; only a timestamp from the future
-    is cut to what the sidecar saw, so that it neither goes early nor blocks those behind it beyond the allowed skew.
-    """
-    return min(timestamp_ms + delay_ms, first_seen_ms + delay_ms + max_clock_skew_ms)
-
 
 def retry_level(reconsume_times: int, max_reconsume_times: int, delay_level: int, levels: DelayLevels) -> int | None:
     """The delay level on which a failed message waits for its next attempt; None: it is dead.

@@ -4,9 +4,7 @@ Once a second; the brokers only where they are in doubt, and every 10 s because 
 notice that they are away. What the schedule topics are like is for `sidecar.topic_watch`.
 """
 
-import threading
 from collections.abc import Callable
-from types import TracebackType
 
 import structlog
 
@@ -14,6 +12,7 @@ from sidecar.clock import Clock
 from sidecar.health import Cause, Health
 from sidecar.history import History
 from sidecar.probe import Probe
+from sidecar.watch_thread import WatchThread
 
 EVERY_S = 1.0
 PROBE_TIMEOUT_S = 1.0
@@ -22,10 +21,11 @@ PING_EVERY_MS = 10_000
 log = structlog.get_logger("timewheel.observer")
 
 
-class Observer:
-    """A running thread, as a context manager."""
+class Observer(WatchThread):
+    """How the sidecar and its brokers are, every second."""
 
     def __init__(self, clock: Clock, health: Health, history: History, make_probe: Callable[[], Probe]) -> None:
+        super().__init__("observer", PROBE_TIMEOUT_S)
         self._clock = clock
         self._health = health
         self._history = history
@@ -33,21 +33,9 @@ class Observer:
         self._probe: Probe | None = None
         self._pinged_ms = -float(PING_EVERY_MS)
         self._told: Cause | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-
-    def __enter__(self) -> "Observer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(PROBE_TIMEOUT_S)
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_S):
+        while not self._left.wait(EVERY_S):
             try:
                 self.look()
             except Exception:  # what merely watches must not end, whatever it meets

@@ -28,11 +28,7 @@ LAPS_MAX = 64
 
 
 class SourceMaker:
-    """Makes the sources of one loop; what they share, they have from here.
-
-    Args:
-        outages: the one among them, for the loop looks at it, too.
-    """
+    """Makes the sources of one loop; what they share, they have from here."""
 
     def __init__(
         self,
@@ -55,7 +51,7 @@ class SourceMaker:
         self._parser = Parser(self._names)
         self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
         self.outages = Outages(self._names, topics.replicas, self._copies)
-        """Destinations that take nothing just now."""
+        """Destinations that take nothing just now: the one among the sources, for the loop looks at it, too."""
         self._laps: dict[int, int] = {}
         """By wheel partition: how many times its wheel is larger than the settings say."""
 

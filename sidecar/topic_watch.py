@@ -4,9 +4,7 @@ Every five minutes, in a thread of its own, with a client of its own, because th
 has no loop. One process of a sidecar does so. Whether Kafka answers at all is for `sidecar.observer`.
 """
 
-import threading
 from collections.abc import Callable
-from types import TracebackType
 
 import structlog
 from confluent_kafka import KafkaException
@@ -18,6 +16,7 @@ from sidecar.metrics import TopicMetrics, queue_label
 from sidecar.settings import Settings
 from sidecar.topic_plan import plan_topics
 from sidecar.topics import Finding, check_topics
+from sidecar.watch_thread import WatchThread
 
 CHECK_EVERY_S = 300.0
 AGAIN_AFTER_S = 30.0
@@ -28,8 +27,8 @@ _STOP_TIMEOUT_S = 0.3
 log = structlog.get_logger("timewheel.watch")
 
 
-class TopicWatch:
-    """Looks from entering to leaving.
+class TopicWatch(WatchThread):
+    """What the schedule topics are like, every five minutes.
 
     Args:
         told: of the schedule topics' retention.
@@ -38,26 +37,15 @@ class TopicWatch:
     def __init__(
         self, settings: Settings, told: TopicMetrics, make_admin: Callable[[Settings], AdminClient] = admin_client
     ) -> None:
+        super().__init__("watch", _STOP_TIMEOUT_S)
         self._settings = settings
         self._told = told
         self._make_admin = make_admin
         self._findings: set[Finding] | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def __enter__(self) -> "TopicWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(_STOP_TIMEOUT_S)
 
     def _run(self) -> None:
         admin = self._make_admin(self._settings)
-        while not self._stop.wait(self.look(admin)):
+        while not self._left.wait(self.look(admin)):
             pass
 
     def look(self, admin: AdminClient) -> float:

@@ -62,8 +62,6 @@ HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_REAL_QID = str(Header.REAL_QID)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 _TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
@@ -484,13 +482,12 @@ class WheelPartition:
     @property
     def note(self) -> str:
         """What an operator should know of it though nothing is held up; empty when there is nothing."""
-        notes = [self._clock_ahead.in_words] if self._clock_ahead.in_words else []
-        if self._is_plan_old:
-            notes.append(
-                f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
-                "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
-            )
-        return "; ".join(notes)
+        plan_is_old = (
+            f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
+            "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
+        )
+        notes = self._clock_ahead.in_words, plan_is_old if self._is_plan_old else ""
+        return "; ".join(note for note in notes if note)
 
     @property
     def is_disk_full(self) -> bool:

@@ -17,7 +17,6 @@ from connectors.contract import (
     decode_group,
     encode_group,
     is_legal_topic_name,
-    level_due_ms,
 )
 
 NAMES = TopicNames()
@@ -104,34 +103,6 @@ def test_a_level_beyond_the_table_is_the_last_one(level: int, count: int, become
 def test_there_is_no_level_below_one(level: int) -> None:
     with pytest.raises(LevelsError, match="counted from 1"):
         DelayLevels((1_000,)).delay_ms(level)
-
-
-@pytest.mark.parametrize(("level", "queue"), [(1, 0), (3, 2), (18, 17)])
-def test_rocketmq_counts_queues_from_zero(level: int, queue: int) -> None:
-    assert DelayLevels.queue_id(level) == queue
-
-
-@pytest.mark.parametrize(
-    ("timestamp_ms", "first_seen_ms", "due_ms"),
-    [
-        (1_000_000, 1_000_010, 1_005_000),
-        (1_000_000, 999_998, 1_005_000),  # the broker's clock is 2 ms ahead: not early
-        (9_000_000, 1_000_000, 1_010_000),  # a timestamp from the future does not block the partition
-        (100, 1_000_000, 5_100),  # overdue: at once
-        (1_005_000, 1_000_000, 1_010_000),  # the last timestamp that is believed
-        (1_005_001, 1_000_000, 1_010_000),
-    ],
-)
-def test_a_level_record_is_due_by_its_own_timestamp(timestamp_ms: int, first_seen_ms: int, due_ms: int) -> None:
-    assert level_due_ms(timestamp_ms, 5_000, first_seen_ms, 5_000) == due_ms
-
-
-@pytest.mark.parametrize(
-    ("stored_ms", "level", "deliver_ms"), [(0, 1, 1_000), (1_700_000_000_000, 4, 1_700_000_030_000)]
-)
-def test_the_delay_counts_from_when_the_record_was_stored(stored_ms: int, level: int, deliver_ms: int) -> None:
-    delay_ms = DelayLevels.parse(DEFAULT_LEVELS).delay_ms(level)
-    assert level_due_ms(stored_ms, delay_ms, stored_ms, 5_000) == deliver_ms
 
 
 # --- headers ----------------------------------------------------------------------------------------------------------

@@ -121,6 +121,8 @@ def test_any_key_and_value_go_through_untouched(key: bytes | None, value: bytes 
         (1_000_000, 999_998, 1_005_000),  # the broker's clock is 2 ms ahead: not early
         (9_000_000, 1_000_000, 1_010_000),  # a timestamp from the future does not block the partition
         (100, 1_000_000, 5_100),  # overdue: at once
+        (1_005_000, 1_000_000, 1_010_000),  # the last timestamp that is believed
+        (1_005_001, 1_000_000, 1_010_000),
     ],
 )
 def test_a_record_is_due_by_its_timestamp_and_not_a_moment_sooner(
