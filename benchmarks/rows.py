@@ -14,6 +14,7 @@ from benchmarks.throughput import (
     floor,
     intake,
     level_backlog,
+    orders,
     redrive,
     retry_floors,
     send_back,
@@ -145,6 +146,13 @@ ROWS = {
         in_turn(intake, consume_floors),
         "raw consume",
         (_rate(0.75), Figure(RATE_BESIDE_DEFAULTS, Held.RATIO), _CPU),
+    ),
+    "orders": Row(
+        "intake, orders scheduled and cancelled in turns",
+        in_turn(orders, consume_floors),
+        "raw consume",
+        (Figure(RATE, Held.RATIO), Figure(RATE_BESIDE_DEFAULTS, Held.RATIO), _CPU),
+        is_extra=True,
     ),
     "scheduling": Row(
         "scheduling from Python, without waiting",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from benchmarks.figures import CPU, RATE, Measure, Values
 from benchmarks.pending import fill_waiting
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
-from benchmarks.workload import Cluster, Headers, Load
+from benchmarks.workload import Cluster, Header, Headers, Load
 
 RATE_BESIDE_DEFAULTS = "records/s, beside default options"
 RATE_BESIDE_TWO_HEADERS = "records/s, beside two headers"
@@ -110,14 +111,29 @@ def burst(waiting: int = 0, *, partitions: int = 1, workers: int = 1) -> Measure
 
 def intake(cluster: Cluster, load: Load) -> Values:
     """Records for the next hour, to disk: from the assignment to the last, as the floor counts."""
+    return _taken_in(cluster, longer(load), lambda number, real_topic, later: [real_topic, later])
+
+
+def orders(cluster: Cluster, load: Load) -> Values:
+    """In turns an order's time-out, and the cancel of one that was scheduled a thousand records before."""
+
+    def headers(number: int, real_topic: Header, later: Header) -> Headers:
+        if number % 2:
+            return [("TIMER_DEL_UNIQKEY", b"order-%d" % max(0, number - 1_001))]
+        return [real_topic, later, ("UNIQ_KEY", b"order-%d" % number)]
+
+    return _taken_in(cluster, longer(load), headers)
+
+
+def _taken_in(cluster: Cluster, load: Load, headers_of: Callable[[int, Header, Header], Headers]) -> Values:
     now_ms = time.time_ns() // 1_000_000
-    load = longer(load)
 
     with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
         real_topic = ("REAL_TOPIC", cluster.create(f"{prefix}out").encode())
 
         def headers(number: int) -> Headers:
-            return [real_topic, ("TIMER_DELIVER_MS", b"%d" % (now_ms + 600_000 + number * 7_919 % 3_000_000))]
+            later = ("TIMER_DELIVER_MS", b"%d" % (now_ms + 600_000 + number * 7_919 % 3_000_000))
+            return headers_of(number, real_topic, later)
 
         cluster.fill(cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel"), load.records, load.value_bytes, headers)
         with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms") as sidecar:

@@ -22,7 +22,8 @@ LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 BYTES_AT_MOST = 500_000_000
 """Of values in one run, where ``--records`` says nothing."""
 
-Headers = list[tuple[str, str | bytes | None]]
+Header = tuple[str, str | bytes | None]
+Headers = list[Header]
 HeadersOf = Callable[[int], Headers]
 
 

@@ -34,6 +34,8 @@ T = TypeVar("T")
 _log = EventLog(logging.getLogger(__name__))
 
 _POLL_S = 0.1
+_IDLE_POLL_S = 1.0
+"""While nothing is on its way: for the callbacks among the client's options alone, such as those that bring tokens."""
 _ROOM_WAIT_S = 0.05
 
 
@@ -63,6 +65,8 @@ class AsyncScheduledProducer:
         self._telling = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = threading.Event()
+        self._has_begun = threading.Event()
+        """Something is on its way since the thread has last looked."""
         self._thread: threading.Thread | None = None
 
     async def __aenter__(self) -> Self:
@@ -147,6 +151,7 @@ class AsyncScheduledProducer:
         is_closed = self._is_closing.is_set()
         still_out = await asyncio.to_thread(self._producer.flush, 0.0 if is_closed else timeout_s)
         self._is_closing.set()
+        self._has_begun.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         self._wake()
@@ -163,9 +168,10 @@ class AsyncScheduledProducer:
             raise RuntimeError("use the producer as 'async with AsyncScheduledProducer(...) as producer:'")
         answer: asyncio.Future[T | KafkaError] = loop.create_future()
         async with self._room:
-            await self._begin(lambda: begin(lambda told: self._tell(answer, told)))
             self._awaited.add(answer)
             try:
+                await self._begin(lambda: begin(lambda told: self._tell(answer, told)))
+                self._has_begun.set()
                 told = await answer
             finally:
                 self._awaited.discard(answer)
@@ -205,6 +211,9 @@ class AsyncScheduledProducer:
 
     def _serve(self) -> None:
         while not self._is_closing.is_set():
+            if not self._awaited:
+                self._has_begun.wait(_IDLE_POLL_S)
+            self._has_begun.clear()
             try:
                 self._producer.poll(_POLL_S)
             except Exception as error:  # noqa: BLE001

@@ -1,13 +1,24 @@
-"""What of a batch is to be stored: gathered record by record, put on disk as one."""
+"""What of a batch changes the store: gathered record by record, put on disk as one.
+
+Schedules and cancels come in any order, and most have nothing to do with each other: orders that time out are scheduled
+and cancelled in turns. A cancel takes out what lies before it and nothing behind it, by offset, so that all of a batch
+may be looked up at once, and stored and taken back in one write. What is cancelled before it is stored never is.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sidecar.dispatch.cancels import Pending
 from sidecar.dispatch.ready import Joined, Ready
+from sidecar.dispatch.taking_out import Named, TakingOut
 from sidecar.dispatch.wheel_view import WheelView
+from sidecar.intake.parse_wheel import Replace
 from sidecar.records import Outgoing, encode_record
 from sidecar.store.errors import SlotConflict
 from sidecar.store.id_hash import hash_ids, hash_topic
-from sidecar.store.timer_store import TimerStore
+from sidecar.store.timer_store import Loaded, TimerStore
 
 Staged = tuple[Outgoing, int, int, bytes, str, bool]
 """A record to be stored with its batch: the record, act_ms, timestamp_ms, id, destination, whether it rolls."""
@@ -16,41 +27,115 @@ Staged = tuple[Outgoing, int, int, bytes, str, bool]
 class Staging:
     """Of one wheel partition. False while there is nothing."""
 
-    def __init__(self, store: TimerStore, ready: Ready, view: WheelView) -> None:
-        self.staged: list[Staged] = []
-        """In the order of their offsets."""
+    def __init__(self, store: TimerStore, ready: Ready, view: WheelView, taking_out: TakingOut) -> None:
+        self.schedules: list[Staged] = []
+        """In the order of their offsets, as the cancels."""
+        self.cancels: list[Pending] = []
+        """To be added to with `cancel`."""
+        self._brought: set[bytes] = set()
+        """Ids of the messages that replacements among them bring."""
         self._store = store
         self._ready = ready
         self._view = view
+        self._taking_out = taking_out
 
     def __bool__(self) -> bool:
-        return bool(self.staged)
+        return bool(self.schedules or self.cancels)
 
     @property
     def first_offset(self) -> int:
         """The lowest."""
-        return self.staged[0][0][6]
+        return self._offset_at(0)
 
-    def store(self, *, within_quota: bool) -> None:
-        """Put them on disk, as far as the wheel has places for them.
+    @property
+    def is_bringing(self) -> bool:
+        """Whether a replacement is among the cancels."""
+        return bool(self._brought)
+
+    def brings(self, uniq_key: bytes) -> bool:
+        """Whether one of them brings a message with this id: what names that has to be applied after it."""
+        return uniq_key in self._brought
+
+    def cancel(self, pending: Pending) -> None:
+        """Add a cancel or a replacement."""
+        self.cancels.append(pending)
+        if isinstance(pending.request, Replace):
+            self._brought.add(pending.request.schedule.uniq_key)
+
+    def forget_from(self, offset: int) -> None:
+        """What stands there or behind is read again."""
+        del self.schedules[self._schedules_below(offset) :]
+        del self.cancels[self._cancels_below(offset) :]
+        if not self.cancels:
+            self._brought.clear()
+
+    def take_in(
+        self, watermark: tuple[int, int], *, within_quota: bool
+    ) -> Iterator[tuple[list[Pending], dict[int, int]]]:
+        """Put the schedules on disk and take out what the cancels name: in one write, or in as few as the store takes.
+
+        Yields:
+            In order, cancels that have been applied, and by the offset of each that has taken something out the lowest
+            offset of what.
 
         Raises:
-            OSError, SlotConflict: those that are left are not on disk.
+            OSError, SlotConflict: those that are left are not on disk, and take nothing out.
+            StoreError: the store is damaged.
         """
-        count = len(self.staged)
-        while self.staged:
+        count = len(self.schedules) + len(self.cancels)
+        while self:
+            end = self._offset_at(min(count, len(self.schedules) + len(self.cancels)) - 1) + 1
+            schedules = self.schedules[: self._schedules_below(end)]
+            cancels = self.cancels[: self._cancels_below(end)]
             try:
-                self._store_first(count, within_quota=within_quota)
-            except SlotConflict:
-                if count == 1:
+                hits = self._write(schedules, cancels, watermark, within_quota=within_quota)
+            except (OSError, SlotConflict) as error:
+                # What needs no room goes ahead of what does, and what has a place on the wheel ahead of what has none.
+                if count == 1 or not (cancels or isinstance(error, SlotConflict)):
                     raise
-                count //= 2
-            else:
-                del self.staged[:count]
+                count = (len(schedules) + len(cancels)) // 2
+                continue
+            del self.schedules[: len(schedules)], self.cancels[: len(cancels)]
+            if cancels:
+                yield cancels, hits
+        self._brought.clear()
 
-    def _store_first(self, count: int, *, within_quota: bool) -> None:
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _offset_at(self, index: int) -> int:
+        """Of the record that has so many before it."""
+        if not self.cancels:
+            return self.schedules[index][0][6]
+        return sorted([*(staged[0][6] for staged in self.schedules), *(pending.offset for pending in self.cancels)])[
+            index
+        ]
+
+    def _schedules_below(self, offset: int) -> int:
+        return bisect_right(self.schedules, offset - 1, key=lambda staged: staged[0][6])
+
+    def _cancels_below(self, offset: int) -> int:
+        return bisect_right(self.cancels, offset - 1, key=lambda pending: pending.offset)
+
+    def _write(
+        self, schedules: list[Staged], cancels: Sequence[Pending], watermark: tuple[int, int], *, within_quota: bool
+    ) -> dict[int, int]:
+        if not cancels:
+            self._store_all(schedules, None, within_quota=within_quota)
+            return {}
+        named = Named(cancels)
+        left = [
+            staged for staged in schedules if not (staged[3] in named and named.hit(staged[3], staged[4], staged[0][6]))
+        ]
+        with self._taking_out.of(named, watermark) as deleted:
+            if left:
+                self._store_all(left, deleted, within_quota=within_quota)
+            else:
+                self._store.delete(deleted)
+        return named.hits
+
+    def _store_all(self, schedules: list[Staged], deleted: Loaded | None, *, within_quota: bool) -> None:
         """All or none; what falls into a loaded slot also joins what is about to be sent."""
-        records, act_ms, timestamp_ms, ids, topics, rolls = zip(*self.staged[:count], strict=True)
+        records, act_ms, timestamp_ms, ids, topics, rolls = zip(*schedules, strict=True)
         topic_hash = {topic: hash_topic(topic) for topic in set(topics)}
         self._view.remember(topic_hash)
         stored = self._store.put(
@@ -60,6 +145,7 @@ class Staging:
             hash_ids(ids),
             np.fromiter(map(topic_hash.__getitem__, topics), np.int32, len(topics)),
             np.array(rolls, np.bool_),
+            deleted=deleted,
             within_quota=within_quota,
         )
         for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms).tolist():

@@ -190,8 +190,8 @@ class WheelPartition:
         """Later ones, of the beginnings of transactions: each holds once the committed offset has reached its own."""
         topic_names = {int(number): str(name) for number, name in opened.extra.get("topics", [])}
         self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names)
-        self._staging = Staging(self._store, self._ready, self._view)
-        self._taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
+        taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
+        self._staging = Staging(self._store, self._ready, self._view, taking_out)
         self._checkpointed_ms = now_ms
         self._is_checkpointed = True
         self._looked_ms = now_ms - LOOK_EVERY_MS  # a process that never lives long must not leave it where it is
@@ -229,12 +229,8 @@ class WheelPartition:
             return  # what follows the first record that is not taken in is read again with it
         self._told_ms = now_ms
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
-        cancels: list[Pending] = []
-        brought: set[bytes] = set()
-        """Ids of the messages that replacements among these bring."""
-        parse = self._parser.parse
         plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
-        staged = self._staging.staged
+        schedules, cancels = self._staging.schedules, self._staging.cancels
         last_from, last_plan = self._plans.since[-1]
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
         rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
@@ -245,63 +241,30 @@ class WheelPartition:
                     continue
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
-                    timestamp_ms = message.timestamp()[1]
-                    if offset >= plain_from and not cancels:
-                        found = plain(headers, offset, timestamp_ms + last_plan.max_delay_ms)
-                        if found is not None:
-                            topic, delivered, uniq_key, due_ms = found
-                            if due_ms - timestamp_ms >= rolls_from_ms:
-                                del delivered[-2:]
-                                parsed = topic, BY_KEY, delivered, uniq_key, due_ms, 0, offset, 0, 0
-                                self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
-                            else:  # what that does with one that neither rolls nor has rolled
-                                key, value = message.key(), message.value()
-                                record = topic, BY_KEY, key, value, delivered, due_ms, offset, headers
-                                if offset >= replay_until and due_ms <= now_ms:
-                                    self._arriving.append(record)
-                                elif offset >= replay_until or (due_ms, offset) > watermark:
-                                    staged.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
-                            self.position = offset + 1
-                            continue
-                    plan = last_plan if offset >= last_from else self._plans.of(offset)
-                    request = parse(headers, offset, timestamp_ms, plan)
                 except HEADER_ERRORS:
-                    headers, request = [], _UNREADABLE
-                # What is read again is applied by itself: only what follows it has to be remembered.
-                if cancels and not (
-                    isinstance(request, Cancel | Replace)
-                    and request.uniq_key not in brought
-                    and (cancels[-1].offset < replay_until) == (offset < replay_until)
-                ):
-                    are_all_in = self._take_in_cancels(cancels, now_ms)
-                    cancels, brought = [], set()
-                    if not are_all_in:
+                    if not self._reject(_UNREADABLE, message, [], offset, now_ms):
                         break
-                if isinstance(request, Cancel | Replace):
-                    # Whether something holds back the committed offset, or will when these are applied.
-                    is_behind = brought or self._late or self._arriving or isinstance(request, Replace)
-                    ahead = self._decisions.ahead + len(cancels)
-                    if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
-                        self._is_waiting_for_late = True
-                        break
-                    self._staging.store(within_quota=not self.is_recovering)
-                    cancels.append(Pending(offset, request, message.key(), message.value(), headers))
-                    if isinstance(request, Replace):
-                        brought.add(request.schedule.uniq_key)
-                elif not isinstance(request, Rejection):
-                    self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
-                elif offset >= self._replay_until:
-                    self._arriving.append(
-                        (request, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
-                    )
+                    self.position = offset + 1
+                    continue
+                timestamp_ms = message.timestamp()[1]
+                latest_ms = timestamp_ms + last_plan.max_delay_ms
+                found = plain(headers, offset, latest_ms) if offset >= plain_from else None
+                if found is not None and found[3] - timestamp_ms < rolls_from_ms:
+                    # What `_schedule` and `_arrive` do with one that neither rolls nor has rolled.
+                    topic, delivered, uniq_key, due_ms = found
+                    record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
+                    if due_ms <= now_ms and offset >= replay_until:
+                        if cancels and not self._take_in(now_ms):
+                            break
+                        self._arriving.append(record)
+                    elif offset >= replay_until or (due_ms, offset) > watermark:
+                        schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+                elif not self._stage(message, headers, offset, timestamp_ms, now_ms):
+                    break
                 self.position = offset + 1
-            self._staging.store(within_quota=not self.is_recovering)
-            if cancels:
-                self._take_in_cancels(cancels, now_ms)
-            self._late.add(now_ms, self._arriving)
-            self._arriving = []
+            self._take_in(now_ms)
         except (OSError, SlotConflict) as error:
-            self._block(error, cancels, now_ms)
+            self._block(error, now_ms)
             if self.is_recovering and isinstance(error, SlotConflict):
                 raise  # nothing is sent before the end of the recovery, so that waiting makes no room
         else:
@@ -321,6 +284,47 @@ class WheelPartition:
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
 
+    def _stage(self, message: Message, headers: Headers, offset: int, timestamp_ms: int, now_ms: int) -> bool:
+        """Any record; False: it is read again, and with it what follows."""
+        plan = self._plans.of(offset)
+        request = self._parser.parse(headers, offset, timestamp_ms, plan)
+        if isinstance(request, Rejection):
+            return self._reject(request, message, headers, offset, now_ms)
+        if isinstance(request, Cancel | Replace):
+            return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
+        return self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
+
+    def _reject(self, rejection: Rejection, message: Message, headers: Headers, offset: int, now_ms: int) -> bool:
+        """A record that goes to the dead letters; False: it is read again, and with it what follows."""
+        record: Outgoing = (rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
+        return offset < self._replay_until or self._arrive(record, now_ms)
+
+    def _stage_cancel(self, pending: Pending, now_ms: int) -> bool:
+        """A cancel or a replacement, to be applied with the batch; False: it is read again, as what follows."""
+        staging, offset, request = self._staging, pending.offset, pending.request
+        # What is read again is applied by itself: only what follows it has to be remembered.
+        is_apart = staging.cancels and (staging.cancels[-1].offset < self._replay_until <= offset)
+        if (is_apart or staging.brings(request.uniq_key)) and not self._take_in(now_ms):
+            return False
+        # Whether something holds back the committed offset, or will when these are applied.
+        is_behind = staging.is_bringing or self._late or self._arriving or isinstance(request, Replace)
+        ahead = self._decisions.ahead + len(staging.cancels)
+        if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
+            self._is_waiting_for_late = True
+            return False
+        staging.cancel(pending)
+        return True
+
+    def _arrive(self, record: Outgoing, now_ms: int) -> bool:
+        """A record that is due already; False: it is read again, and with it what follows.
+
+        Cancels before it are applied first, for it holds back the committed offset behind them alone.
+        """
+        if self._staging.cancels and not self._take_in(now_ms):
+            return False
+        self._arriving.append(record)
+        return True
+
     def _schedule(
         self,
         parsed: Parsed,
@@ -330,8 +334,11 @@ class WheelPartition:
         offset: int,
         timestamp_ms: int,
         now_ms: int,
-    ) -> None:
-        """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
+    ) -> bool:
+        """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled.
+
+        False: it is read again, and with it what follows.
+        """
         topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
         replayed = offset < self._replay_until
         window_ms = plan.roll_window_ms - plan.precision_ms
@@ -339,10 +346,13 @@ class WheelPartition:
         act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
         if due_ms - timestamp_ms >= window_ms:
             act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
-        if origin_offset != offset and self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
-            return
+        if origin_offset != offset:
+            if self._staging.cancels and not self._take_in(now_ms):  # one of them may have to stay in force for it
+                return False
+            if self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
+                return True
         if replayed and (act_ms, offset) <= self._watermark:
-            return
+            return True
         if rolls:
             next_roll_ms = 0
             if roll_times and plan.is_old(timestamp_ms, now_ms):
@@ -359,9 +369,44 @@ class WheelPartition:
                 headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
             record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
-            self._arriving.append(record)
-        else:
-            self._staging.staged.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
+            return self._arrive(record, now_ms)
+        self._staging.schedules.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
+        return True
+
+    def _take_in(self, now_ms: int) -> bool:
+        """Apply what is staged, up to the first cancel that finds too many waiting for the transaction in hand.
+
+        Whether that is all of it; else no more is taken in, and what is left is read again.
+        """
+        staging = self._staging
+        are_all_in = True
+        if staging.cancels:
+            fits = self._decisions.fitting(staging.cancels, self._messages_in_hand(), HITS_AHEAD_MAX)
+            are_all_in = fits == len(staging.cancels)
+            if not are_all_in:
+                self._is_waiting_for_late = True
+                self.position = staging.cancels[fits].offset
+                staging.forget_from(self.position)
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
+        for cancels, hits in staging.take_in(self._watermark, within_quota=not self.is_recovering):
+            is_behind = bool(self._late or self._arriving)
+            self._decisions.applied(cancels, hits, self._messages_in_hand(), self.position, now_ms, is_behind=is_behind)
+        return are_all_in
+
+    def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
+        """Go back to the first record that is not taken in; it is read again once there is room."""
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
+        if self._staging:
+            self.position = self._staging.first_offset
+            self._staging.forget_from(self.position)
+            self._late.drop(lambda record: record[6] >= self.position)
+        self._decisions.undo_from(self.position)
+        self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
+        self._pause.begin(error, now_ms)
+
+    # --- cancels ------------------------------------------------------------------------------------------------------
 
     def _is_cancelled_copy(self, copy: Schedule, act_ms: int, offset: int) -> bool:
         """A copy has come, of a roll or a replacement: whether a cancel before it takes it out."""
@@ -371,42 +416,6 @@ class WheelPartition:
             return False
         self._decisions.copy_taken_out(hit, offset)
         return True
-
-    def _block(self, error: OSError | SlotConflict, cancels: list[Pending], now_ms: int) -> None:
-        """Go back to the first record that is not taken in; it is read again once there is room."""
-        self._late.add(now_ms, self._arriving)
-        self._arriving = []
-        firsts = [pending.offset for pending in cancels]
-        if self._staging:
-            firsts.append(self._staging.first_offset)
-            self._staging.staged.clear()
-        if firsts:
-            self.position = min(firsts)
-            self._late.drop(lambda record: record[6] >= self.position)
-        self._decisions.undo_from(self.position)
-        self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
-        self._pause.begin(error, now_ms)
-
-    # --- cancels ------------------------------------------------------------------------------------------------------
-
-    def _take_in_cancels(self, cancels: list[Pending], now_ms: int) -> bool:
-        """Apply the cancels, up to the first that finds too many waiting for the transaction in hand; whether all."""
-        count = self._decisions.fitting(cancels, self._messages_in_hand(), HITS_AHEAD_MAX)
-        if count:
-            self._apply_cancels(cancels[:count], now_ms)
-        if count < len(cancels):
-            self._is_waiting_for_late = True
-            self.position = cancels[count].offset
-        return count == len(cancels)
-
-    def _apply_cancels(self, cancels: list[Pending], now_ms: int) -> None:
-        """Take out what the cancels name, and decide on them."""
-        self._late.add(now_ms, self._arriving)
-        self._arriving = []
-        hits = self._taking_out.take_out(cancels, self._watermark)
-        self._decisions.applied(
-            cancels, hits, self._messages_in_hand(), self.position, now_ms, is_behind=bool(self._late)
-        )
 
     def _messages_in_hand(self) -> Mapping[bytes, set[str]]:
         """By id, the topics of what is in the transaction in hand.
@@ -618,7 +627,9 @@ class WheelPartition:
         self._hold([])
         if waiting:  # one of them twice, where its id is that of a message and of a copy
             by_offset = {pending.offset: pending for pending in waiting}
-            self._apply_cancels([by_offset[offset] for offset in sorted(by_offset)], self._watermark[0])
+            for offset in sorted(by_offset):
+                self._staging.cancel(by_offset[offset])
+            self._take_in(self._watermark[0])
             # It goes out with the offset that has decided it, else it would be brought again after a start. What may
             # have been decided on before holds the committed offset where it is.
             brought, self._arriving = self._arriving, []

@@ -31,6 +31,7 @@ from sidecar.store.layout import (
     RECORD_BYTES,
     SLOT_BYTES,
     TIMER_LOG_RECORD,
+    Int32Array,
     Int64Array,
     RecordArray,
     due_ms,
@@ -135,11 +136,13 @@ class TimerStore:
         topic_hash: np.ndarray[tuple[int], np.dtype[np.int32]],
         rolls: np.ndarray[tuple[int], np.dtype[np.bool_]],
         *,
+        deleted: "Loaded | None" = None,
         within_quota: bool = True,
     ) -> Loaded:
         """Store a batch, in arrival order; what was stored, as `load` would give it but in arrival order.
 
         Args:
+            deleted: taken back in the same write, as `delete` does; none of these.
             within_quota: False for what had been accepted before, and is stored again to rebuild.
 
         Raises:
@@ -148,19 +151,24 @@ class TimerStore:
         """
         if within_quota:
             self._check_quota(payloads)
-        batch = self._prepare(act_ms, 1)
-        payload_end = self._payload_log.end_position
-        payload_pos, payload_size = self._payload_log.append_batch(payloads)
         records = np.zeros(len(payloads), TIMER_LOG_RECORD)
         delayed_ms = np.clip(act_ms - timestamp_ms, _INT32.min, _INT32.max)
         records["size"] = RECORD_BYTES
         records["magic"] = np.where(rolls, MAGIC_DEFAULT | MAGIC_ROLL, MAGIC_DEFAULT)
         records["curr_write_time"] = act_ms - delayed_ms
         records["delayed_time"] = delayed_ms
-        records["offset_py"] = payload_pos
-        records["size_py"] = payload_size
         records["topic_hash"] = topic_hash
         records["reserved"] = id_hash
+        num_deltas = np.ones(len(payloads), np.int32)
+        if deleted is not None:
+            deletes = _deletes(deleted)
+            records = np.concatenate([records, deletes])
+            num_deltas = np.concatenate([num_deltas, np.full(len(deletes), -1, np.int32)])
+        batch = self._prepare(records, num_deltas)
+        payload_end = self._payload_log.end_position
+        payload_pos, payload_size = self._payload_log.append_batch(payloads)
+        records["offset_py"][: len(payloads)] = payload_pos
+        records["size_py"][: len(payloads)] = payload_size
         try:
             self._append(records, batch)
         except OSError:
@@ -168,28 +176,23 @@ class TimerStore:
                 self._payload_log.truncate(payload_end)
             raise
         self._topics.add(topic_hash[act_ms >= self.loaded_until_ms])
+        if deleted is not None:
+            self._forget_topics(deleted)
         return Loaded(act_ms, payload_pos, payload_size, id_hash, topic_hash)
 
     def delete(self, targets: Loaded) -> None:
         """Take back records that are pending, each of them once. Raises OSError: none is taken back then."""
-        count = len(targets.act_ms)
-        if count == 0:
+        if len(targets.act_ms) == 0:
             return
-        batch = self._prepare(targets.act_ms, -1)
-        records = np.zeros(count, TIMER_LOG_RECORD)
-        records["size"] = RECORD_BYTES
-        records["magic"] = MAGIC_DELETE
-        records["curr_write_time"] = targets.act_ms
-        records["offset_py"] = targets.payload_pos
-        records["size_py"] = targets.payload_size
-        records["topic_hash"] = targets.topic_hash
-        records["reserved"] = targets.id_hash
-        self._append(records, batch)
-        self._topics.remove(targets.topic_hash[targets.act_ms >= self.loaded_until_ms])
+        records = _deletes(targets)
+        self._append(records, self._prepare(records, np.full(len(records), -1, np.int32)))
+        self._forget_topics(targets)
 
-    def _prepare(self, act_ms: Int64Array, num_delta: int) -> SlotBatch:
-        positions = self._timer_log.positions_for(len(act_ms))
-        return self._wheel.prepare_batch(act_ms, positions, np.full(len(act_ms), num_delta, np.int32))
+    def _forget_topics(self, deleted: Loaded) -> None:
+        self._topics.remove(deleted.topic_hash[deleted.act_ms >= self.loaded_until_ms])
+
+    def _prepare(self, records: RecordArray, num_deltas: Int32Array) -> SlotBatch:
+        return self._wheel.prepare_batch(due_ms(records), self._timer_log.positions_for(len(records)), num_deltas)
 
     def _append(self, records: RecordArray, batch: SlotBatch) -> None:
         # The wheel is changed last, so that a failed append leaves no trace on it.
@@ -481,6 +484,19 @@ class TimerStore:
         )
         checkpoints.save(self._directory / CHECKPOINT, checkpoint, self._fs, durable=wheel_crc is not None)
         return needed
+
+
+def _deletes(targets: Loaded) -> RecordArray:
+    """Timer log records that take these back."""
+    records = np.zeros(len(targets.act_ms), TIMER_LOG_RECORD)
+    records["size"] = RECORD_BYTES
+    records["magic"] = MAGIC_DELETE
+    records["curr_write_time"] = targets.act_ms
+    records["offset_py"] = targets.payload_pos
+    records["size_py"] = targets.payload_size
+    records["topic_hash"] = targets.topic_hash
+    records["reserved"] = targets.id_hash
+    return records
 
 
 def quota_bytes_min(slots_total: int) -> int:

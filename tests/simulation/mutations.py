@@ -13,6 +13,7 @@ from sidecar.dispatch import intake_pause, outages, taking_out
 from sidecar.dispatch.cancels import Cancels, Pending
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.taking_out import Named
 from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.dispatch.wheel_copies import WheelCopies
@@ -22,7 +23,7 @@ from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Schedule
 from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing
-from sidecar.store import opening, timer_log
+from sidecar.store import opening, timer_log, timer_store
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.files import FileSystem
 from sidecar.store.layout import Int64Array
@@ -148,7 +149,8 @@ def tombstones_are_not_kept(patch: Patch) -> None:
 
 
 def cancels_are_not_written_down(patch: Patch) -> None:
-    patch.setattr(TimerStore, "delete", lambda _self, _targets: None)
+    deletes = timer_store._deletes
+    patch.setattr(timer_store, "_deletes", lambda targets: deletes(targets)[:0])
 
 
 def a_cancel_that_could_not_be_written_down_leaves_a_gap(patch: Patch) -> None:
@@ -160,12 +162,16 @@ def a_checkpoint_lies_between_a_cancel_and_its_copy(patch: Patch) -> None:
 
 
 def cancels_hit_what_comes_after_them(patch: Patch) -> None:
-    apply = WheelPartition._apply_cancels
+    hit = Named.hit
 
-    def for_ever(self: WheelPartition, cancels: list[Pending], now_ms: int) -> None:
-        apply(self, [pending._replace(offset=pending.offset + 50) for pending in cancels], now_ms)
+    def hits_behind(self: Named, uniq_key: bytes | None, topic: str, offset: int) -> bool:
+        return hit(self, uniq_key, topic, offset - 50)
 
-    patch.setattr(WheelPartition, "_apply_cancels", for_ever)
+    patch.setattr(Named, "hit", hits_behind)
+
+
+def what_is_cancelled_with_its_batch_is_stored_all_the_same(patch: Patch) -> None:
+    patch.setattr(Named, "__contains__", lambda _self, _uniq_key: False)
 
 
 def a_cancel_forgets_its_topic(patch: Patch) -> None:
@@ -252,9 +258,9 @@ def payloads_are_not_checked(patch: Patch) -> None:
 def a_full_disk_loses_what_could_not_be_stored(patch: Patch) -> None:
     block = WheelPartition._block
 
-    def go_on(self: WheelPartition, error: Any, cancels: list[Pending], now_ms: int) -> None:
+    def go_on(self: WheelPartition, error: Any, now_ms: int) -> None:
         position = self.position
-        block(self, error, cancels, now_ms)
+        block(self, error, now_ms)
         self.position = position
 
     patch.setattr(WheelPartition, "_block", go_on)
@@ -325,6 +331,7 @@ MUTATIONS: Sequence[Mutation] = (
     a_cancel_that_could_not_be_written_down_leaves_a_gap,
     a_checkpoint_lies_between_a_cancel_and_its_copy,
     cancels_hit_what_comes_after_them,
+    what_is_cancelled_with_its_batch_is_stored_all_the_same,
     a_cancel_forgets_its_topic,
     a_roll_loses_headers,
     headers_of_an_earlier_life_stay,

@@ -15,7 +15,7 @@ RARE = {
     "tombstones_are_not_kept": 340,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 980,
     "an_old_disk_is_trusted": 220,
-    "the_timer_log_is_not_checked": 20,
+    "the_timer_log_is_not_checked": 560,
     "payloads_are_not_checked": 90,
     "what_is_postponed_is_not_known_to_be_on_its_way": 270,
     "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 140,

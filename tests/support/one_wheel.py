@@ -1,5 +1,6 @@
 """One wheel partition by itself, on a real file system: records in, transactions out, no Kafka."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from confluent_kafka import Message
@@ -35,20 +36,22 @@ def opened(
     plan: Plan = PLAN,
     slots: int = 200_000,
     outages: Outages | None = None,
+    tell_outcomes: Callable[[Mapping[int, str], int], None] = lambda _outcomes, _committed: None,
+    quota_bytes: int | None = None,
 ) -> WheelPartition:
     """From the committed offset and metadata, with the log's end."""
     return WheelPartition(
         WHEEL,
         0,
         start=Start(offset, metadata, end),
-        settings=WheelSettings(plan, slots, None, 50_000, AT_HAND_BYTES, directory),
+        settings=WheelSettings(plan, slots, quota_bytes, 50_000, AT_HAND_BYTES, directory),
         parser=WheelParser(Parser(TopicNames()), WHEEL, 0, COPIES),
         copies=COPIES,
         outages=no_outages() if outages is None else outages,
         owner=Owner("cluster", "topic", "group", 0, f"{slots} of {plan.precision_ms} ms"),
         fs=RealFileSystem(),
         now_ms=now_ms,
-        tell_outcomes=lambda outcomes, committed: None,
+        tell_outcomes=tell_outcomes,
     )
 
 

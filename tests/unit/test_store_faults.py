@@ -1,11 +1,11 @@
 """A disk that fills up, writes short, or fails: the store says so, keeps its end, and goes on when there is room."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from sidecar.store import checkpoint as checkpoints
@@ -408,8 +408,15 @@ def make(directory: Path, found: str) -> None:
 
 def open_files(directory: Path) -> list[str]:
     """This process's descriptors of files in there."""
-    names = [process_file.path for process_file in psutil.Process().open_files()]
-    return [name for name in names if Path(name).is_relative_to(directory.resolve())]
+    inside = f"{directory.resolve()}{os.sep}"
+    return [name for link in Path("/proc/self/fd").iterdir() if (name := _target(link)).startswith(inside)]
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # the descriptor with which these are listed
+        return ""
 
 
 EXPECTED = {

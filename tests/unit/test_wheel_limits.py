@@ -119,25 +119,3 @@ def test_what_is_due_beyond_a_lap_stops_nothing_before_it(tmp_path: Path) -> Non
     wheel.tick(later_ms)
     wheel.offer([ahead], later_ms)
     assert [record[6] for record in sent(wheel, later_ms)[0]] == [2]
-
-
-def test_a_cancel_among_others_costs_no_more_for_what_is_being_sent(tmp_path: Path) -> None:
-    """Schedule and cancel in turn, as applications do, while a large transaction is under way."""
-    wheel = opened(tmp_path)
-    wheel.tick(NOW_MS)
-    pending, in_hand, count = 20_000, 5_000, 300
-    later_ms = NOW_MS + 3_600_000
-    wheel.offer([due(number, later_ms + number, uniq_key=b"%d" % number) for number in range(pending)], NOW_MS)
-    wheel.offer([due(pending + number, NOW_MS - 1) for number in range(in_hand)], NOW_MS)
-    assert len(wheel.take(NOW_MS, in_hand, 2**30)) == in_hand
-    first = pending + in_hand
-    records = [
-        due(first + number, later_ms) if number % 2 else message(first + number, ("TIMER_DEL_UNIQKEY", b"%d" % number))
-        for number in range(2 * count)
-    ]
-    began_s = time.perf_counter()
-    wheel.offer(records, NOW_MS)
-    assert time.perf_counter() - began_s < 0.01 * count
-    assert wheel.position == first + 2 * count
-    wheel.confirm()
-    assert wheel.figures.pending == pending
