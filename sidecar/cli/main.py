@@ -1,7 +1,10 @@
 """The ``timewheel`` command. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot reach Kafka, 4 data directory in use."""
 
+import os
+import signal
 import sys
 from importlib import import_module
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -66,10 +69,20 @@ def _root(
     pass
 
 
+def _end_before_it_began(number: int, _frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), f"timewheel: {signal.Signals(number).name} before anything was begun\n".encode())
+    os._exit(0)
+
+
 def main() -> None:
     """Entry point: errors of ours become one sentence and their exit code."""
+    command = sys.argv[1] if len(sys.argv) > 1 else None
+    if command == "run":
+        # Until the sidecar has handlers of its own. The first process of a container would not even notice a SIGTERM.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _end_before_it_began)
     try:
-        make_app(sys.argv[1] if len(sys.argv) > 1 else None)()
+        make_app(command)()
     except TimewheelError as error:
         for line in str(error).splitlines():
             typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)

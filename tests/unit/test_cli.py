@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -51,8 +52,11 @@ def timewheel(environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
     def run(*arguments: str | Path) -> Ended:
         environment.setattr(sys, "argv", ["timewheel", *map(str, arguments)])
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         with pytest.raises(SystemExit) as ended:
             main()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         stdout, stderr = capsys.readouterr()
         return Ended(int(ended.value.code or 0), stdout, stderr)
 
@@ -74,6 +78,29 @@ def test_the_settings_file_may_be_named_in_the_environment(
     assert group_id("--config", other) == "other"
     environment.setenv("TIMEWHEEL_CONFIG", "")
     assert group_id() == "timewheel"
+
+
+STOPPED_EARLY = """
+import os, signal, sys
+from sidecar.cli import main
+
+load = main.import_module
+
+def stopped_meanwhile(name):
+    os.kill(os.getpid(), getattr(signal, sys.argv.pop()))
+    return load(name)
+
+main.import_module = stopped_meanwhile
+sys.argv = ["timewheel", "run", sys.argv[1]]
+main.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_stop_before_anything_is_begun_is_heeded(name: str) -> None:
+    """The first process of a container has no default action: it would start, and be killed when the grace is over."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED_EARLY, name], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, f"timewheel: {name} before anything was begun\n")
 
 
 @pytest.fixture
