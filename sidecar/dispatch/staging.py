@@ -5,7 +5,7 @@ and cancelled in turns. A cancel takes out what lies before it and nothing behin
 may be looked up at once, and stored and taken back in one write. What is cancelled before it is stored never is.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -111,10 +111,10 @@ class Staging:
         ]
 
     def _schedules_below(self, offset: int) -> int:
-        return bisect_right(self.schedules, offset - 1, key=lambda staged: staged[0][6])
+        return bisect_left(self.schedules, offset, key=lambda staged: staged[0][6])
 
     def _cancels_below(self, offset: int) -> int:
-        return bisect_right(self.cancels, offset - 1, key=lambda pending: pending.offset)
+        return bisect_left(self.cancels, offset, key=lambda pending: pending.offset)
 
     def _write(
         self, schedules: list[Staged], cancels: Sequence[Pending], watermark: tuple[int, int], *, within_quota: bool

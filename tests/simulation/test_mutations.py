@@ -9,17 +9,17 @@ from tests.simulation.mutations import MUTATIONS
 
 HISTORIES = 300
 RARE = {
-    "a_plan_holds_for_what_was_read_before_it": 20,
-    "what_arrives_due_overtakes_what_is_stored_and_due": 40,
-    "the_watermark_is_a_time_without_an_offset": 20,
+    "a_plan_holds_for_what_was_read_before_it": 25,
+    "what_arrives_due_overtakes_what_is_stored_and_due": 90,
+    "the_watermark_is_a_time_without_an_offset": 140,
     "tombstones_are_not_kept": 340,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 980,
     "an_old_disk_is_trusted": 220,
-    "the_timer_log_is_not_checked": 560,
+    "the_timer_log_is_not_checked": 570,
     "payloads_are_not_checked": 90,
     "what_is_postponed_is_not_known_to_be_on_its_way": 270,
     "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 140,
-    "what_is_brought_after_a_doubt_is_not_needed": 6_190,
+    "what_is_brought_after_a_doubt_is_not_needed": 6_290,
     "a_cancel_that_could_not_be_written_down_leaves_a_gap": 1_130,
 }
 """Where to begin to look for what few histories meet."""
