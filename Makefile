@@ -11,7 +11,7 @@ HELM_DOCS := $(TOOLS)/helm-docs
 KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit-demo test test-again test-slow test-unit test-docs test-compose soak fuzz docs check advisories sbom charts
+.PHONY: help setup demo audit-demo test test-long test-again test-slow test-unit test-docs test-compose soak fuzz docs check advisories sbom charts
 .PHONY: scan-charts format bench bench-audit lock clean
 
 help: ## Show this help
@@ -56,8 +56,11 @@ demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
 	@$(BIN)/timewheel audit demo
 
-test: $(VENV)/dev ## Every test but the slow ones, against a real Kafka
-	@$(BIN)/pytest -m 'not slow'
+test: $(VENV)/dev ## Every test that is soon over, against a real Kafka
+	@$(BIN)/pytest -m 'not long and not slow'
+
+test-long: $(VENV)/dev ## Those that wait for seconds: time-outs, retries, brokers that come back
+	@$(BIN)/pytest -m 'long and not slow'
 
 test-again: $(VENV)/dev ## What has failed the last time, by itself
 	@$(BIN)/pytest --last-failed --last-failed-no-failures none

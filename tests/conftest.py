@@ -5,6 +5,7 @@ the image, else the embedded one. Tests that kill the broker start an embedded o
 """
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,9 @@ from tests.support.tools import find_tool, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A shell that puts the run into the background has it ignored, and a child inherits that: its Ctrl-C would go unheard.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("without deadline", deadline=None)  # how long an example takes tells of the machine
 settings.load_profile("without deadline")

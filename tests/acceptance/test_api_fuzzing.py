@@ -64,6 +64,7 @@ def still_delivers(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     assert not [event for event in sidecar.events() if event["level"] == "error"]
 
 
+@pytest.mark.long
 def test_examples_and_edge_cases_of_every_operation(
     kafka: Kafka, prefix: str, fuzzed: SidecarProcess, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def scheduling(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> Scheduling
     return Scheduling(kafka, prefix, sidecar)
 
 
+@pytest.mark.long
 def test_the_outcome_is_told_in_a_word_and_by_the_exit_code(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, scheduling: Scheduling
 ) -> None:
@@ -66,6 +67,7 @@ def test_many_are_cancelled_at_once_as_send_has_printed_them(
     assert {outcome["outcome"] for outcome in outcomes} == {"cancelled"}
 
 
+@pytest.mark.long
 def test_without_a_sidecar_nothing_is_decided_in_time(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, scheduling: Scheduling
 ) -> None:
@@ -78,6 +80,7 @@ def test_without_a_sidecar_nothing_is_decided_in_time(
     assert "no sidecar has decided yet on 1 of 1 cancels: no sidecar answers at" in ended.stderr
 
 
+@pytest.mark.long
 def test_a_sidecar_without_the_partition_says_so(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, scheduling: Scheduling, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 def test_the_demo_shows_every_record_on_time_and_ends_by_itself() -> None:
     demo = subprocess.run(
         [sys.executable, "-m", "sidecar", "demo"], capture_output=True, text=True, check=False, timeout=120
@@ -27,6 +28,7 @@ def test_the_demo_shows_every_record_on_time_and_ends_by_itself() -> None:
     assert "UNKNOWN_DESTINATION" in demo.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_embedded_kafka_prints_its_address_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "sidecar", "kafka", "--port", "0", "--data-dir", str(tmp_path / "data")]
@@ -62,6 +64,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.long
 def test_what_is_sent_is_pending_and_can_be_rescheduled_and_cancelled(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -64,6 +64,7 @@ def ids(kafka: Kafka, topic: str, count: int) -> list[int]:
     return sorted(int(record.text("UNIQ_KEY")) for record in kafka.read([topic], count))
 
 
+@pytest.mark.long
 def test_letters_are_counted_shown_and_redriven_once(kafka: Kafka, prefix: str, dlq: Dlq) -> None:
     orders = kafka.create_topic(f"{prefix}orders", 3)
     bury(kafka, prefix, 10)
@@ -99,6 +100,7 @@ def test_letters_are_counted_shown_and_redriven_once(kafka: Kafka, prefix: str, 
     assert dlq("show", "billing")["letters"] == []
 
 
+@pytest.mark.long
 def test_a_redrive_that_is_killed_goes_on_when_it_is_run_again(kafka: Kafka, prefix: str, dlq: Dlq) -> None:
     orders = kafka.create_topic(f"{prefix}orders", 3)
     bury(kafka, prefix, 3_000)
@@ -136,6 +138,7 @@ def test_a_message_is_parked_after_so_many_redrives(kafka: Kafka, prefix: str, d
     }
 
 
+@pytest.mark.long
 def test_rejected_records_go_to_their_topic_once_it_is_there(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, dlq: Dlq
 ) -> None:
@@ -160,6 +163,7 @@ def test_rejected_records_go_to_their_topic_once_it_is_there(
     assert record.headers == [("TAGS", b"a"), ("UNIQ_KEY", f"{level}-0-0".encode()), ("REDRIVE_COUNT", b"1")]
 
 
+@pytest.mark.long
 def test_a_rejected_record_goes_through_the_sidecar_again_where_it_is_sent_to_a_schedule_topic(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, dlq: Dlq
 ) -> None:
@@ -174,6 +178,7 @@ def test_a_rejected_record_goes_through_the_sidecar_again_where_it_is_sent_to_a_
     assert record.lateness_ms >= 0
 
 
+@pytest.mark.long
 def test_mistakes_are_named(kafka: Kafka, prefix: str) -> None:
     bury(kafka, prefix, 1)
     mistakes = {

@@ -63,6 +63,7 @@ def test_reminder(plain: tuple[Kafka, SidecarProcess]) -> None:
     assert sidecar.pending() == 1
 
 
+@pytest.mark.long
 def test_payment_retry(plain: tuple[Kafka, SidecarProcess]) -> None:
     lines = run("payment_retry", plain[0])
     assert [line for line in lines if line.startswith("bob")] == [
@@ -73,6 +74,7 @@ def test_payment_retry(plain: tuple[Kafka, SidecarProcess]) -> None:
     assert lines[-1].startswith("bob: charged")
 
 
+@pytest.mark.long
 def test_poison_message(plain: tuple[Kafka, SidecarProcess]) -> None:
     lines = run("poison_message", plain[0])
     assert {"an invoice over 10", "an invoice over 20"} <= set(lines)
@@ -89,6 +91,7 @@ def test_every_example_is_tested() -> None:
     assert scripts <= set(globals())
 
 
+@pytest.mark.long
 def test_shop(plain: tuple[Kafka, SidecarProcess]) -> None:
     lines = run("shop", plain[0], "--orders", "4", "--every", "0", "--timeout", "2s")
     assert sorted(line for line in lines if "placed" not in line) == [

@@ -140,6 +140,7 @@ def test_a_list_is_scheduled_whole_or_not_at_all(
     assert [record.value for record in kafka.read([destination], 2)] == [b"last"] * 2
 
 
+@pytest.mark.long
 def test_a_repeated_request_is_harmless_through_kills_of_either_process(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, api: HttpApi
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_key_that_is_under_way_is_not_carried_out_twice(
     assert len(kafka.read([destination], 2)) == 2
 
 
+@pytest.mark.long
 def test_a_failed_message_comes_back_and_a_dead_one_is_shown_and_redriven(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, api: HttpApi
 ) -> None:
@@ -244,6 +246,7 @@ def test_a_failed_message_comes_back_and_a_dead_one_is_shown_and_redriven(
     assert (redriven.value, redriven.text("UNIQ_KEY")) == (b"x" * 5_000, "o17")
 
 
+@pytest.mark.long
 def test_a_long_redrive_is_watched_and_stopped_and_goes_on(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, api: HttpApi
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(prefix: str, sidec
         assert sidecar.process.pid == pid
 
 
+@pytest.mark.long
 def test_a_partition_that_was_paused_and_comes_back_is_read_on(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_record_of_one_megabyte_is_delivered(kafka: Kafka, prefix: str, sideca
     assert record.value == value
 
 
+@pytest.mark.long
 def test_at_least_once_delivers_everything_without_transactions(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -25,6 +25,7 @@ def timewheel(*arguments: str) -> TimewheelResult:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.long
 def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
     sidecar.settings["levels"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     sidecar.start()
@@ -53,6 +54,7 @@ def test_sigterm_finishes_what_is_in_hand_and_exits_0_within_two_seconds(
     judge(ids(20_000), kafka.read([destination], 20_000, 60)).assert_exactly_once()
 
 
+@pytest.mark.long
 def test_two_sidecars_on_one_directory_are_refused(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
     sidecar.start()
@@ -116,6 +118,7 @@ def test_missing_progress_stops_the_partition_and_an_operator_chooses(
     assert sorted(record.text("UNIQ_KEY") for record in delivered) == ["0", "1"]
 
 
+@pytest.mark.long
 def test_progress_out_of_range_stops_the_partition(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     sidecar.start()
@@ -131,6 +134,7 @@ def test_progress_out_of_range_stops_the_partition(kafka: Kafka, prefix: str, si
     wait_until(lambda: "retention has removed" in sidecar.get("/readyz")[1], "the partition is stopped")
 
 
+@pytest.mark.long
 def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     sidecar.start()
@@ -147,6 +151,7 @@ def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, 
     wait_until(no_lag, "committed offsets reach the ends")
 
 
+@pytest.mark.long
 def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -11,6 +11,7 @@ from tests.support.sidecar import SidecarProcess
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 def test_a_message_by_a_level_and_one_by_the_wheel_come_back_or_not(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -28,6 +28,7 @@ def committed(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> int:
     return next(row["committed"] or 0 for row in shown["partitions"] if row["topic"].endswith("-wheel"))
 
 
+@pytest.mark.long
 def test_while_delivery_is_stopped_messages_are_taken_in_and_cancelled_and_none_goes_out(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
@@ -117,6 +118,7 @@ def test_while_intake_is_stopped_nothing_is_read_and_what_was_read_is_delivered(
     judge(["taken", *map(str, range(600))], delivered).assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_wheel_is_rebuilt_and_delivers_while_intake_is_stopped(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_wheel_is_rebuilt_and_delivers_while_intake_is_stopped(
     judge(map(str, range(100)), kafka.read([destination], 100)).assert_exactly_once()
 
 
+@pytest.mark.long
 def test_status_tells_in_words_and_as_json(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
     sidecar.settings["partitions"] = 2

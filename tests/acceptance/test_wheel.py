@@ -89,6 +89,7 @@ def test_a_replacement_takes_the_place_of_a_pending_message_once(
     assert sidecar.metric("timewheel_cancels_total", outcome="too_late") == 1
 
 
+@pytest.mark.long
 def test_a_message_beyond_the_window_rolls_and_arrives_once(kafka: Kafka, prefix: str, wheel: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
     wheel.start()
@@ -101,6 +102,7 @@ def test_a_message_beyond_the_window_rolls_and_arrives_once(kafka: Kafka, prefix
     assert int(rolled["19"]) >= 2
 
 
+@pytest.mark.long
 def test_a_rolled_message_can_be_cancelled(kafka: Kafka, prefix: str, wheel: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
     wheel.start()

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.kafka
 LOG = "00000000000000000000"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["timerwheel", f"timerlog/{LOG}", f"payload/{LOG}", "checkpoint"])
 def test_a_file_full_of_zeros_after_a_clean_stop_loses_nothing(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, name: str

@@ -40,6 +40,7 @@ def readiness_watched(sidecar: SidecarProcess) -> Iterator[list[tuple[int, str]]
         watcher.join()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_for_five_seconds_costs_nothing(prefix: str, sidecar: SidecarProcess) -> None:
     with EmbeddedKafka() as broker:
         kafka = Kafka(broker.bootstrap_servers)
@@ -145,6 +146,7 @@ def test_a_full_disk_pauses_intake_and_nothing_else(
     assert sidecar.metric("timewheel_cancels_total", outcome="cancelled") == len(doomed)
 
 
+@pytest.mark.long
 def test_a_start_on_a_full_disk_does_what_needs_no_disk_and_the_rest_once_there_is_room(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, mounted: SmallDisk
 ) -> None:

@@ -37,6 +37,7 @@ def leave(data: Path) -> None:
     """The directory stays: what is sent comes from the store."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prepare", [leave, shutil.rmtree], ids=["from the store", "from Kafka"])
 def test_odd_records_come_out_as_they_went_in(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, prepare: Callable[[Path], None]

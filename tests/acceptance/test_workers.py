@@ -83,6 +83,7 @@ def share_everything(sidecar: SidecarProcess) -> None:
     wait_until(shared, "both workers have partitions")
 
 
+@pytest.mark.long
 def test_two_workers_share_the_work_and_deliver_everything_once(kafka: Kafka, prefix: str, two: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     two.start()
@@ -94,6 +95,7 @@ def test_two_workers_share_the_work_and_deliver_everything_once(kafka: Kafka, pr
     assert delivered(two, 2) > 1_000
 
 
+@pytest.mark.long
 def test_what_is_pending_is_told_as_by_one(kafka: Kafka, prefix: str, two: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
     two.start()
@@ -136,6 +138,7 @@ def test_a_worker_that_is_killed_is_started_anew_and_everything_arrives_once(
     assert [event["end"] for event in two.events() if event["event"] == "worker ended"] == ["SIGKILL"] * 4
 
 
+@pytest.mark.long
 def test_sigterm_ends_all_of_them_with_0_within_two_seconds(kafka: Kafka, prefix: str, two: SidecarProcess) -> None:
     destination = kafka.create_topic(f"{prefix}orders", 3)
     two.start()
@@ -223,6 +226,7 @@ def test_a_worker_that_does_not_answer_leaves_nothing_told_by_halves(two: Sideca
     assert pending(two)["total"] == 0
 
 
+@pytest.mark.long
 def test_a_directory_that_a_worker_cannot_use_ends_all_of_them_with_4(two: SidecarProcess) -> None:
     two.start()
     data = Path(two.settings["data_dir"])
@@ -234,6 +238,7 @@ def test_a_directory_that_a_worker_cannot_use_ends_all_of_them_with_4(two: Sidec
     assert not any(map(runs, pids(two).values()))
 
 
+@pytest.mark.long
 def test_a_token_is_asked_for_as_by_one(two: SidecarProcess) -> None:
     two.settings["http_token"] = "secret"
     two.start()

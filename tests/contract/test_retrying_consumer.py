@@ -312,6 +312,7 @@ def test_a_level_of_the_batch_is_for_messages_without_their_own(group: Group) ->
     assert [headers_of(message)["DELAY"] for message in group.sent_back(2)] == [b"4", b"6"]
 
 
+@pytest.mark.long
 def test_topic_and_id_stay_the_first_through_every_attempt(group: Group) -> None:
     group.create(group.send_back, group.retry)
     group.produce(b"v", TAGS=b"a")
@@ -340,6 +341,7 @@ def test_another_groups_attempts_do_not_count(group: Group) -> None:
 # --- what is committed ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_cannot_be_sent_back_is_tried_again_in_place_and_not_committed(group: Group) -> None:
     group.create(group.retry)
     group.produce(b"good", b"bad", b"good")
@@ -362,6 +364,7 @@ def test_what_cannot_be_sent_back_is_tried_again_in_place_and_not_committed(grou
     assert headers_of(group.sent_back(1)[0])["RECONSUME_TIME"] == b"0"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("orderly", [False, True])
 def test_what_is_refused_for_good_is_told_once_and_holds_up_nobody_else(
     group: Group, caplog: pytest.LogCaptureFixture, orderly: bool
@@ -391,6 +394,7 @@ def test_what_is_refused_for_good_is_told_once_and_holds_up_nobody_else(
     assert f"raise max.message.bytes of {group.send_back}, or have the listener take it" in refused[0]
 
 
+@pytest.mark.long
 def test_a_fatal_error_of_the_producer_ends_nothing(group: Group) -> None:
     group.bench.topic(1, group.send_back, max_message_bytes="1000")
     group.create(group.retry)
@@ -603,6 +607,7 @@ def test_orderly_of_a_batch_what_follows_the_ack_index_is_next_again(group: Grou
     assert group.committed() == 4
 
 
+@pytest.mark.long
 def test_orderly_a_dead_letter_that_cannot_be_sent_holds_its_partition(group: Group) -> None:
     group.create(group.retry)
     group.produce(b"bad", b"good")

@@ -126,6 +126,7 @@ def test_a_tool_that_fails_returns_its_exit_code_and_words() -> None:
     assert b"no-such-option" in done.stderr
 
 
+@pytest.mark.long
 def test_data_in_a_named_directory_outlives_a_stop(tmp_path: Path) -> None:
     with EmbeddedKafka(data_dir=tmp_path / "data") as broker:
         topic = make_topic(broker)
@@ -142,6 +143,7 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         assert broker.is_running
 
 
+@pytest.mark.long
 def test_what_was_committed_outlives_a_kill(tmp_path: Path) -> None:
     with EmbeddedKafka() as broker:
         address = broker.bootstrap_servers
@@ -214,6 +216,7 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: int) -> list[i
         return []
 
 
+@pytest.mark.long
 def test_a_directory_left_by_a_killed_owner_is_started_on(tmp_path: Path) -> None:
     with EmbeddedKafka(data_dir=tmp_path) as broker:
         topic = make_topic(broker)

@@ -99,6 +99,7 @@ def why(bootstrap_servers: str, options: dict[str, str]) -> Cause:
     return causes[-1]
 
 
+@pytest.mark.long
 def test_a_start_that_is_not_let_in_ends_and_says_so_without_its_secrets(secured: SecuredKafka, tmp_path: Path) -> None:
     sidecar = SidecarProcess(secured.bootstrap_servers, tmp_path, log_level="debug")
     sidecar.start(wait_ready=False, env=environment(secured, tmp_path, **{"sasl.password": "not-the-hunter2"}))
@@ -128,6 +129,7 @@ def test_a_start_that_is_not_let_in_ends_and_says_so_without_its_secrets(secured
     assert not SECRETS.search(sidecar.log_text() + json.dumps(told))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", [["topics", "check"], ["send", "--topic", "a", "--delay", "1s", "v"], ["dlq", "list"]]
 )
@@ -147,6 +149,7 @@ def test_a_command_that_is_not_let_in_says_so(secured: SecuredKafka, tmp_path: P
     assert not SECRETS.search(line)
 
 
+@pytest.mark.long
 def test_a_sidecar_that_is_let_in_no_more_waits_and_goes_on_when_it_is(tmp_path: Path) -> None:
     (tmp_path / "kafka").mkdir()
     with secured_kafka(tmp_path / "kafka", []) as kafka:

@@ -120,6 +120,7 @@ def test_a_listener_that_takes_too_long_is_sent_back_and_its_answer_ignored(
     group.sent_back(4)
 
 
+@pytest.mark.long
 def test_long_work_does_not_drop_out_of_the_group(group: Group, caplog: pytest.LogCaptureFixture) -> None:
     group.produce(1)
     config = {"max.poll.interval.ms": 6_000}
@@ -188,6 +189,7 @@ def test_a_listener_that_raises_what_only_a_process_should_costs_no_worker(group
     group.sent_back(6)
 
 
+@pytest.mark.long
 def test_stopping_outlasts_the_session(group: Group) -> None:
     group.produce(1)
     consumer = group.consumer()

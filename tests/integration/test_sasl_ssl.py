@@ -41,6 +41,7 @@ def environment(kafka: SecuredKafka, directory: Path, **options: str) -> dict[st
     }
 
 
+@pytest.mark.long
 def test_what_is_scheduled_over_tls_is_delivered_over_tls_and_no_secret_is_told(
     kafka: SecuredKafka, tmp_path: Path
 ) -> None:
