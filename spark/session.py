@@ -22,6 +22,10 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     # Of columns that are made of columns it derives more conditions than there is time to plan with.
     "spark.sql.constraintPropagation.enabled": "false",
+    # A larger method is run by the JVM's interpreter for ever: operators are then compiled one by one, in small ones.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+    # What is kept is read once or twice, and soon: to choose how to compress each column costs more than it spares.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     # A fold over millions of ids is a few columns of numbers wide: larger partitions mean fewer tasks.
@@ -29,6 +33,8 @@ _ALWAYS = {
     # Kafka's fetches of one executor follow each other; a consumer is kept for the next range of its partition.
     "spark.kafka.consumer.cache.timeout": "1m",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Lowest and highest of every column of every file: verdicts are read whole, and facts by day.
+    "spark.databricks.delta.stats.collect": "false",
 }
 _LOCAL = {
     "spark.ui.enabled": "false",
