@@ -379,11 +379,14 @@ class ScheduledProducer:
         plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
         if plan is None:
             plan = self._plan(topic, deliver_at, delay, delay_ms, level)
-        given, uniq_key = carried(headers) if headers else ((), b"")
+        written: Carried = []
+        uniq_key = b""
+        if headers:
+            written, uniq_key = carried(headers)
         if not uniq_key:
             uniq_key = b"%b%012x" % (self._id_prefix, next(self._id_numbers))
-            given = (*given, (_UNIQ_KEY, uniq_key))
-        written = [*given, *plan.headers]
+            written.append((_UNIQ_KEY, uniq_key))
+        written += plan.headers
         pending = PendingReceipt(self, plan, uniq_key, on_receipt)
         if self._tracer is not None:
             pending.span = self._tracer.start(written, plan.schedule_topic, plan.destination, uniq_key)
