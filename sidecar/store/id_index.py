@@ -4,7 +4,7 @@ Each full block of the log (`TimerLog.blocks`) has the upper halves of its recor
 the place of its record. Looking an id up is a binary search a block, and a read of the records found, one of which is
 another's once in 65,536 blocks.
 
-    10 million records: 60 MB, 153 blocks, 0.3 ms a lookup instead of 600
+    10 million records: 60 MB, 153 blocks; 4 ms for one id, 34 ms for 200 of a batch, instead of 600 for either
 
 The end of the log has no index yet; it is kept as it was read, for the next cancels. The index is made from the log,
 block by block: at an opening by the pass that verifies it, later by `warm`. It is never written to disk.
