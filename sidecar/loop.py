@@ -244,6 +244,10 @@ class Loop:
         except KafkaException as error:  # no verdict on a destination
             self._abort(TransactionAbortedError(error.args[0]))
             return
+        if self._put.rejections:
+            for source, records in drafts:
+                if isinstance(source, WheelPartition):
+                    source.bury([record for record in records if self._put.is_buried(source, record)])
         # 3. Records and progress become final together.
         self._in_hand_offsets = _offsets(drafts)
         self._publishing.commit(self._in_hand_offsets)
@@ -337,8 +341,6 @@ class Loop:
             return
         for draft in drafts:
             draft.source.confirm()
-            if isinstance(draft.source, WheelPartition) and self._put.rejections:
-                draft.source.buried([record for record in draft.records if self._put.is_buried(draft.source, record)])
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()

@@ -5,13 +5,16 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, Header
 
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; names may repeat, values may be null."""
 
 BROUGHT_DUE_MS = 0
 """In place of a due time, of a copy that a replacement brings: it goes as soon as it can."""
+
+
+_TIMER_ORIGIN_OFFSET = str(Header.TIMER_ORIGIN_OFFSET)
 
 
 class Rejection(NamedTuple):
@@ -36,6 +39,13 @@ _decode: Callable[[bytes], object] = msgspec.msgpack.Decoder(_StoredTuple).decod
 
 decode_record = cast(Callable[[bytes], Outgoing], _decode)
 """The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
+
+
+def brought_by(record: Outgoing, schedule_topic: str) -> int | None:
+    """The offset of the replacement that brings the message; None: no replacement does."""
+    if record[0] == schedule_topic and record[5] == BROUGHT_DUE_MS:
+        return int(dict(record[4]).get(_TIMER_ORIGIN_OFFSET) or record[6])
+    return None
 
 
 def source_headers(record: Outgoing) -> Headers:

@@ -5,11 +5,12 @@ between finds nothing pending. It stays in force here until the copy has come, a
 not known which copies are on their way, so every cancel stays in force until the log's end of that moment is read.
 
 Nor is it known then whether a replacement that finds something had been carried out before. If it was, its message is
-in the log as a copy that names it; so it is carried out again only if no such copy has come up to that end.
+in the log as a copy that names it, or among the dead letters, which the progress tells; so it is carried out again only
+if no such copy has come up to that end.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,10 +49,12 @@ class Cancels:
 
     Args:
         known_from: the log's end when the partition was assigned; below it, copies may be of an earlier process.
+        buried: offsets of replacements whose message is among the dead letters.
     """
 
-    def __init__(self, known_from: int, tombstones: list[Tombstone]) -> None:
+    def __init__(self, known_from: int, tombstones: list[Tombstone], buried: Iterable[int] = ()) -> None:
         self._known_from = known_from
+        self._buried = set(buried)
         self._in_force: dict[bytes, list[Pending]] = {}
         self._on_their_way: Counter[bytes] = Counter()
         self._brought: Counter[bytes] = Counter()
@@ -79,7 +82,10 @@ class Cancels:
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
         if position >= self._known_from and not may_come:
             return False
-        self._in_force.setdefault(pending.uniq_key, []).append(pending)
+        entries = self._in_force.setdefault(pending.uniq_key, [])
+        if any(other.offset == pending.offset for other in entries):  # applied again, after an abort
+            return True
+        entries.append(pending)
         if isinstance(pending.request, Replace):
             self._brought[pending.request.schedule.uniq_key] += 1
         return True
@@ -137,7 +143,7 @@ class Cancels:
 
     def doubt(self, pending: Pending) -> None:
         """A replacement from before the committed offset has found something."""
-        if pending.offset not in self._carried_out:
+        if pending.offset not in self._carried_out and pending.offset not in self._buried:
             self._in_doubt[pending.offset] = pending
 
     def copy_read(self, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
@@ -157,9 +163,17 @@ class Cancels:
                 self._tombstones.append(Tombstone(hit.offset, act_ms, offset))
         return hit
 
-    def copy_taken_in(self, uniq_key: bytes) -> None:
+    def buried_from(self, lowest_needed: int, now: Iterable[int]) -> list[int]:
+        """Offsets of the replacements whose message is among the dead letters, with those that are buried now."""
+        return sorted(offset for offset in {*self._buried, *now} if offset >= lowest_needed)
+
+    def bury(self, offsets: Iterable[int], lowest_needed: int) -> None:
+        """It is final that the messages of the replacements there are among the dead letters."""
+        self._buried = set(self.buried_from(lowest_needed, offsets))
+
+    def copy_taken_in(self, uniq_key: bytes, offset: int) -> None:
         """A copy that was read is stored, or needs no storing: it is not on its way any more."""
-        if uniq_key in self._on_their_way:
+        if offset >= self._known_from and uniq_key in self._on_their_way:  # else an earlier process has written it
             self.not_rolled(uniq_key)
 
     def expire(self, position: int) -> Iterator[Pending]:

@@ -9,6 +9,7 @@ end of a transaction that its message is in, or the end of the log up to which s
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
@@ -45,7 +46,8 @@ class Decisions:
         self._has_hit: set[int] = set()
         """Offsets of those, still in force or of uncertain fate, that have taken something out."""
         self._awaiting: list[tuple[Pending, bool]] = []
-        """Cancels of what is in the transaction in hand, and whether they stay in force anyway."""
+        """Cancels of what is in the transaction in hand, or of what such a replacement would bring, and whether they
+        stay in force anyway."""
         self._hits_ahead: dict[int, int] = {}
         """Cancels, not committed, that have taken something out: their offset, and the lowest of what they took."""
 
@@ -57,7 +59,7 @@ class Decisions:
         Args:
             in_hand: as for `applied`.
         """
-        awaiting = _naming(cancels, in_hand)
+        awaiting = self._naming(cancels, in_hand)
         room = most - self.ahead
         for count, pending in enumerate(cancels):
             if pending.offset in awaiting:
@@ -81,14 +83,14 @@ class Decisions:
         Args:
             hits: by the offsets of those that have taken something out, the lowest offset of what.
             in_hand: the messages in the transaction in hand, which they could not take out: by id, their topics.
-            position: the next offset to be read.
+            position: up to which records have been read.
             is_behind: whether something waits that holds back the committed offset.
         """
         found = dict(hits)
         found.update((pending.offset, 0) for pending in self._cancels.no_doubt(cancels))
         found.update((pending.offset, 0) for pending in cancels if pending.offset in self._hit_before)
         self._note_ahead(cancels, found, is_behind=is_behind)
-        awaiting = _naming(cancels, in_hand) if in_hand else frozenset[int]()
+        awaiting = self._naming(cancels, in_hand) if in_hand else set[int]()
         for pending in cancels:
             # Where a copy may still come, the cancel stays in force.
             kept = self._cancels.keep(pending, position)
@@ -145,6 +147,19 @@ class Decisions:
         is_old = isinstance(pending.request, Replace) and pending.offset < self._replay_until
         return is_old and pending.offset not in self._has_hit
 
+    def _naming(self, cancels: Sequence[Pending], in_hand: Mapping[bytes, Collection[str]]) -> set[int]:
+        """The offsets of those that name what is in hand, or the message of a replacement that awaits the same."""
+        may_come: dict[bytes, set[str]] = {}
+        offsets: set[int] = set()
+        for pending in chain((pending for pending, _ in self._awaiting), cancels):
+            topics = chain(in_hand.get(pending.uniq_key, ()), may_come.get(pending.uniq_key, ()))
+            if any(speaks_of(pending.request, topic) for topic in topics):
+                offsets.add(pending.offset)
+                if isinstance(pending.request, Replace):
+                    schedule = pending.request.schedule
+                    may_come.setdefault(schedule.uniq_key, set()).add(schedule.topic)
+        return offsets
+
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def undo_from(self, position: int) -> None:
@@ -175,6 +190,11 @@ class Decisions:
     # --- hits ahead ---------------------------------------------------------------------------------------------------
 
     @property
+    def is_replacement_waiting(self) -> bool:
+        """Whether an abort of the transaction in hand may bring a message."""
+        return any(isinstance(pending.request, Replace) for pending, _ in self._awaiting)
+
+    @property
     def ahead(self) -> int:
         """How many cancels, not committed, may have to be remembered with the next commit.
 
@@ -196,15 +216,6 @@ class Decisions:
             # While records are read again nothing is committed: what is below the commit before needs no remembering.
             if is_behind and pending.offset in found and pending.offset >= self._replay_until:
                 self._hits_ahead[pending.offset] = found[pending.offset]
-
-
-def _naming(cancels: Sequence[Pending], messages: Mapping[bytes, Collection[str]]) -> frozenset[int]:
-    """The offsets of those cancels that name one of these messages."""
-    return frozenset(
-        pending.offset
-        for pending in cancels
-        if any(speaks_of(pending.request, topic) for topic in messages.get(pending.uniq_key, ()))
-    )
 
 
 def _missed(pending: Pending, now_ms: int) -> str:

@@ -9,14 +9,13 @@ from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
 from sidecar.errors import ClientsLostError
-from sidecar.records import BROUGHT_DUE_MS, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection, brought_by
 from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
 """Topic, partition and offset of a record on its schedule topic."""
 
 _TIMER_DEQUEUE_MS = str(Header.TIMER_DEQUEUE_MS)
-_TIMER_ORIGIN_OFFSET = str(Header.TIMER_ORIGIN_OFFSET)
 
 
 class DequeuePut:
@@ -153,7 +152,5 @@ class DequeuePut:
 
 def coordinates_of(source: Source, record: Outgoing) -> Coordinates:
     """Where it stands: a message that a replacement brings, at the replacement, not at what has decided it."""
-    offset = record[6]
-    if record[0] == source.topic and record[5] == BROUGHT_DUE_MS:
-        offset = int(dict(record[4]).get(_TIMER_ORIGIN_OFFSET) or offset)
-    return source.topic, source.partition, offset
+    replacement = brought_by(record, source.topic)
+    return source.topic, source.partition, record[6] if replacement is None else replacement

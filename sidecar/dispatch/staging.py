@@ -29,9 +29,9 @@ class Staging:
 
     def __init__(self, store: TimerStore, ready: Ready, view: WheelView, taking_out: TakingOut) -> None:
         self.schedules: list[Staged] = []
-        """In the order of their offsets, as the cancels."""
+        """In the order of their offsets, as the cancels. The same list for ever, to be added to at its end."""
         self.cancels: list[Pending] = []
-        """To be added to with `cancel`."""
+        """The same list for ever, to be added to with `cancel`."""
         self._brought: set[bytes] = set()
         """Ids of the messages that replacements among them bring."""
         self._store = store
@@ -45,7 +45,9 @@ class Staging:
     @property
     def first_offset(self) -> int:
         """The lowest."""
-        return self._offset_at(0)
+        return min(
+            [*(staged[0][6] for staged in self.schedules[:1]), *(pending.offset for pending in self.cancels[:1])]
+        )
 
     @property
     def is_bringing(self) -> bool:
@@ -66,8 +68,9 @@ class Staging:
         """What stands there or behind is read again."""
         del self.schedules[self._schedules_below(offset) :]
         del self.cancels[self._cancels_below(offset) :]
-        if not self.cancels:
-            self._brought.clear()
+        self._brought = {
+            pending.request.schedule.uniq_key for pending in self.cancels if isinstance(pending.request, Replace)
+        }
 
     def take_in(
         self, watermark: tuple[int, int], *, within_quota: bool
@@ -82,19 +85,21 @@ class Staging:
             OSError, SlotConflict: those that are left are not on disk, and take nothing out.
             StoreError: the store is damaged.
         """
-        count = len(self.schedules) + len(self.cancels)
-        while self:
-            end = self._offset_at(min(count, len(self.schedules) + len(self.cancels)) - 1) + 1
+        offsets = self._offsets()
+        done, count = 0, len(offsets)
+        while done < len(offsets):
+            end = offsets[min(done + count, len(offsets)) - 1] + 1
             schedules = self.schedules[: self._schedules_below(end)]
             cancels = self.cancels[: self._cancels_below(end)]
             try:
                 hits = self._write(schedules, cancels, watermark, within_quota=within_quota)
             except (OSError, SlotConflict) as error:
-                # What needs no room goes ahead of what does, and what has a place on the wheel ahead of what has none.
-                if count == 1 or not (cancels or isinstance(error, SlotConflict)):
-                    raise
+                # What lies before the first that finds no room, or no place on the wheel, is taken in ahead of it.
                 count = (len(schedules) + len(cancels)) // 2
+                if count == 0 or not (cancels or isinstance(error, SlotConflict)):
+                    raise
                 continue
+            done += len(schedules) + len(cancels)
             del self.schedules[: len(schedules)], self.cancels[: len(cancels)]
             if cancels:
                 yield cancels, hits
@@ -102,13 +107,10 @@ class Staging:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _offset_at(self, index: int) -> int:
-        """Of the record that has so many before it."""
-        if not self.cancels:
-            return self.schedules[index][0][6]
-        return sorted([*(staged[0][6] for staged in self.schedules), *(pending.offset for pending in self.cancels)])[
-            index
-        ]
+    def _offsets(self) -> list[int]:
+        """Of all, in order."""
+        schedules = [staged[0][6] for staged in self.schedules]
+        return sorted([*schedules, *(pending.offset for pending in self.cancels)]) if self.cancels else schedules
 
     def _schedules_below(self, offset: int) -> int:
         return bisect_left(self.schedules, offset, key=lambda staged: staged[0][6])

@@ -38,14 +38,14 @@ from sidecar.dispatch.taking_out import TakingOut
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
 from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
-from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import Headers, Outgoing, Rejection, decode_record
+from sidecar.records import Headers, Outgoing, Rejection, brought_by, decode_record
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import open_store
@@ -164,7 +164,8 @@ class WheelPartition:
         self.position = self._replay_from = opened.complete_to_offset
         self._ready = Ready(self._store, self._watermark)
         tombstones = [Tombstone(*entry) for entry in opened.extra.get("tombstones", [])]
-        self._cancels = Cancels(max(start.offset, start.end_offset), tombstones)
+        buried = [progress.lowest_needed + ahead for ahead in progress.buried]
+        self._cancels = Cancels(max(start.offset, start.end_offset), tombstones, buried)
         self._oldest_pending = progress.lowest_needed
         self._late = Late()
         self._arriving: list[Outgoing] = []
@@ -180,6 +181,8 @@ class WheelPartition:
         self._is_waiting_for_late = False
         """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
         self._taken: list[Outgoing] = []
+        self._buried: list[Outgoing] = []
+        """Those of what is taken that go to the dead letters."""
         self._in_hand: dict[bytes, set[str]] | None = None
         """Made when the first cancel asks."""
         self._taken_watermark = self._watermark
@@ -271,7 +274,7 @@ class WheelPartition:
             self._pause.is_over()
         for offset, uniq_key in self._copies_read:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
-                self._cancels.copy_taken_in(uniq_key)
+                self._cancels.copy_taken_in(uniq_key, offset)
         self._copies_read.clear()
         if messages:
             self._clock_ahead.record_read(self._told_ms - messages[-1].timestamp()[1])
@@ -303,13 +306,15 @@ class WheelPartition:
         """A cancel or a replacement, to be applied with the batch; False: it is read again, as what follows."""
         staging, offset, request = self._staging, pending.offset, pending.request
         # What is read again is applied by itself: only what follows it has to be remembered.
-        is_apart = staging.cancels and (staging.cancels[-1].offset < self._replay_until <= offset)
+        is_apart = bool(staging.cancels) and staging.cancels[-1].offset < self._replay_until <= offset
         if (is_apart or staging.brings(request.uniq_key)) and not self._take_in(now_ms):
             return False
         # Whether something holds back the committed offset, or will when these are applied.
-        is_behind = staging.is_bringing or self._late or self._arriving or isinstance(request, Replace)
+        is_behind = self._is_behind or staging.is_bringing or isinstance(request, Replace)
         ahead = self._decisions.ahead + len(staging.cancels)
         if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
+            if staging.cancels:  # few of them may have to be remembered
+                return self._take_in(now_ms) and self._stage_cancel(pending, now_ms)
             self._is_waiting_for_late = True
             return False
         staging.cancel(pending)
@@ -376,7 +381,8 @@ class WheelPartition:
     def _take_in(self, now_ms: int) -> bool:
         """Apply what is staged, up to the first cancel that finds too many waiting for the transaction in hand.
 
-        Whether that is all of it; else no more is taken in, and what is left is read again.
+        Whether that is all of it; else no more is taken in, and ``position`` goes back to what is left. What it brings
+        is left in ``_arriving``. Raises what `Staging.take_in` does.
         """
         staging = self._staging
         are_all_in = True
@@ -389,10 +395,17 @@ class WheelPartition:
                 staging.forget_from(self.position)
         self._late.add(now_ms, self._arriving)
         self._arriving = []
-        for cancels, hits in staging.take_in(self._watermark, within_quota=not self.is_recovering):
-            is_behind = bool(self._late or self._arriving)
-            self._decisions.applied(cancels, hits, self._messages_in_hand(), self.position, now_ms, is_behind=is_behind)
+        # Where some of it has to be in for anything to be sent, all of it has: sending makes the room.
+        within_quota = bool(staging) and staging.first_offset >= self._sends_from
+        for cancels, hits in staging.take_in(self._watermark, within_quota=within_quota):
+            in_hand, is_behind = self._messages_in_hand(), self._is_behind
+            self._decisions.applied(cancels, hits, in_hand, self.position, now_ms, is_behind=is_behind)
         return are_all_in
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether something holds back the committed offset, or an abort may bring something that does."""
+        return bool(self._late or self._arriving or self._decisions.is_replacement_waiting)
 
     def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
@@ -418,17 +431,13 @@ class WheelPartition:
         return True
 
     def _messages_in_hand(self) -> Mapping[bytes, set[str]]:
-        """By id, the topics of what is in the transaction in hand.
-
-        Copies are left out: those are known to be on their way.
-        """
+        """By id, the destinations of what is in the transaction in hand."""
         if self._in_hand is None:
             self._in_hand = {}
             for record in self._taken:
-                topic = record[0]
-                if topic != self.topic and not isinstance(topic, Rejection):
+                if not isinstance(record[0], Rejection):
                     uniq_key = next((value for name, value in record[4] if name == _UNIQ_KEY and value), b"")
-                    self._in_hand.setdefault(uniq_key, set()).add(topic)
+                    self._in_hand.setdefault(uniq_key, set()).add(self._view.real_topic(record))
         return self._in_hand
 
     def _hold(self, taken: list[Outgoing]) -> None:
@@ -577,13 +586,20 @@ class WheelPartition:
     @property
     def progress(self) -> tuple[int, str]:
         """Offset and metadata to commit with what was taken."""
-        offset = self._taken_position
+        offset, lowest_needed = self._taken_position, self._taken_lowest_needed
+        buried = self._cancels.buried_from(lowest_needed, self._replacements_buried)[-BURIED_MAX:]
         return offset, WheelProgress(
             watermark=self._taken_watermark,
-            lowest_needed=self._taken_lowest_needed,
-            plans=self._plans.without_those_before(self._taken_lowest_needed),
+            lowest_needed=lowest_needed,
+            plans=self._plans.without_those_before(lowest_needed),
             hits_ahead=tuple(hit - offset for hit in self._decisions.hits_ahead(offset)),
+            buried=tuple(replacement - lowest_needed for replacement in buried),
         ).encode()
+
+    @property
+    def _replacements_buried(self) -> list[int]:
+        found = [brought_by(record, self.topic) for record in self._buried]
+        return [offset for offset in found if offset is not None]
 
     @property
     def has_progress(self) -> bool:
@@ -603,6 +619,9 @@ class WheelPartition:
         self._committed_lowest_needed = self._taken_lowest_needed
         self._brought = {offset: at for offset, at in self._brought.items() if at >= self._committed}
         self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
+        self._cancels.bury(self._replacements_buried, self._committed_lowest_needed)
+        for uniq_key in self._copies.ids_among(self._buried):  # of those that roll, no copy will come
+            self._cancels.not_rolled(uniq_key)
         while self._marks and self._marks[0].offset <= self._committed:
             self._committed_marks = self._marks.popleft()
         self._store.advance(self._watermark[0])
@@ -610,32 +629,40 @@ class WheelPartition:
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         self._tell_outcomes(self._decisions.confirm(self._committed, self._now_ms), self._committed)
         self._is_checkpointed = False
+        if self._buried:
+            self._buried = []
+            self._expire_cancels(self._now_ms)
 
-    def buried(self, records: Sequence[Outgoing]) -> None:
-        """These of what was confirmed went to the dead letters: of those that roll, no copy will come."""
-        for uniq_key in self._copies.ids_among(records):
-            self._cancels.not_rolled(uniq_key)
-        self._expire_cancels(self._now_ms)
+    def bury(self, records: list[Outgoing]) -> None:
+        """These of what was taken go to the dead letters; told before `progress` is asked for."""
+        self._buried = records
 
     def put_back(self) -> None:
         self._marks.clear()  # a cancel from before them, applied again, would be written behind them
         self._ready.put_back()
         self._late.put_back()
         waiting = self._decisions.put_back()
+        self._buried = []
         for uniq_key in self._copies.ids_among(self._taken):
             waiting += self._cancels.taken_back(uniq_key)
         self._hold([])
-        if waiting:  # one of them twice, where its id is that of a message and of a copy
-            by_offset = {pending.offset: pending for pending in waiting}
-            for offset in sorted(by_offset):
-                self._staging.cancel(by_offset[offset])
-            self._take_in(self._watermark[0])
-            # It goes out with the offset that has decided it, else it would be brought again after a start. What may
-            # have been decided on before holds the committed offset where it is.
-            brought, self._arriving = self._arriving, []
-            self._brought = {offset: max(at, self._committed) for offset, at in self._brought.items()}
-            placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
-            self._late.insert(max(0, self._watermark[0]), placed)
+        # One of them twice, where its id is that of a message and of a copy.
+        for _, pending in sorted({pending.offset: pending for pending in waiting}.items()):
+            if self._staging.brings(pending.uniq_key):
+                self._take_in_again()
+            self._staging.cancel(pending)
+        if waiting:
+            self._take_in_again()
+
+    def _take_in_again(self) -> None:
+        """Apply cancels that have waited for a transaction."""
+        self._take_in(self._watermark[0])
+        # What they bring goes out with the offset that has decided it, else it would be brought again after a start.
+        # What may have been decided on before holds the committed offset where it is.
+        brought, self._arriving = self._arriving, []
+        self._brought = {offset: max(at, self._committed) for offset, at in self._brought.items()}
+        placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
+        self._late.insert(max(0, self._watermark[0]), placed)
 
     def _next_slot_ms(self) -> int | None:
         return self._store.next_slot_ms(self._ready.loaded_until_ms)

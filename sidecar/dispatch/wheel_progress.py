@@ -19,6 +19,10 @@ PLANS_MAX_BYTES = 2_000
 """Of the plans together: half of what brokers keep of a commit's metadata (``offset.metadata.max.bytes``), over ten
 of them with RocketMQ's levels."""
 
+BURIED_MAX = 30
+"""Replacements that are remembered as `WheelProgress.buried`: with all else they fit into what brokers keep. Where
+Kafka has refused the messages of thirty later ones, a rebuild may bring one again."""
+
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -31,6 +35,9 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     hits_ahead: tuple[Offset, ...] = msgspec.field(name="h", default=())
     """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
     beyond that, so that they would find nothing when they are read again."""
+    buried: tuple[Offset, ...] = msgspec.field(name="b", default=())
+    """Replacements from L on, counted from there, whose message Kafka has refused: it is among the dead letters, so
+    that no copy on the wheel topic tells that they were carried out."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()

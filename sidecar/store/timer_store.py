@@ -142,12 +142,12 @@ class TimerStore:
         """Store a batch, in arrival order; what was stored, as `load` would give it but in arrival order.
 
         Args:
-            deleted: taken back in the same write, as `delete` does; none of these.
+            deleted: stored before, and taken back in the same write, as `delete` does.
             within_quota: False for what had been accepted before, and is stored again to rebuild.
 
         Raises:
-            SlotConflict: the batch spans more time than the wheel; nothing is stored.
-            OSError: the disk is full (ENOSPC), the quota is used up (EDQUOT), or worse; nothing is stored.
+            SlotConflict: the batch spans more time than the wheel; nothing is stored, and nothing taken back.
+            OSError: the disk is full (ENOSPC), the quota is used up (EDQUOT), or worse; the same.
         """
         if within_quota:
             self._check_quota(payloads)

@@ -1,5 +1,10 @@
 """Histories by their seeds, as the processes of a pool go through them."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 import pytest
 import structlog
 
@@ -9,6 +14,9 @@ from tests.simulation.world import World
 
 SEEDS = 1_000
 """How many histories every run of the tests goes through; a soak goes on from there."""
+
+HISTORY_S = 60.0
+"""Most take a fifth of a second. What goes round in a circle is a fault as well, and the others have their turn."""
 
 Went = tuple[int, str | None, dict[str, int]]
 """Seed; what was found, None where nothing was; how often each label was passed, and each damage done."""
@@ -23,13 +31,30 @@ def go_through(seed: int) -> Went:
     """One history."""
     world, found = World(seed), None
     try:
-        world.run()
+        with _no_longer_than(HISTORY_S):
+            world.run()
     except Violation as violation:
         found = str(violation)
     hits = world.kafka.faults.hits.copy()
     for replica in world.replicas:
         hits.update(replica.disk.hits)
     return seed, found, dict(hits)
+
+
+@contextmanager
+def _no_longer_than(limit_s: float) -> Iterator[None]:
+    """Raises Violation, in the midst of whatever goes on; in the main thread only."""
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise Violation(f"does not end within {limit_s:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # again, where something takes it for an error of its own
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def trace_of(seed: int) -> list[str]:

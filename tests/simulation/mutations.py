@@ -314,6 +314,17 @@ def what_is_brought_after_a_doubt_is_not_needed(patch: Patch) -> None:
     patch.setattr(WheelPartition, "_lowest_needed", forgetful)
 
 
+def what_is_buried_in_place_of_a_copy_is_not_remembered(patch: Patch) -> None:
+    """A rebuild finds no copy of the replacement's message, and brings it again."""
+    patch.setattr(Cancels, "buried_from", lambda self, lowest_needed, now: [])
+
+
+def a_copy_of_an_earlier_process_counts_as_ones_own(patch: Patch) -> None:
+    """A cancel of the same id no longer waits for the one that is on its way."""
+    copy_taken_in = Cancels.copy_taken_in
+    patch.setattr(Cancels, "copy_taken_in", lambda self, uniq_key, _: copy_taken_in(self, uniq_key, 2**62))
+
+
 MUTATIONS: Sequence[Mutation] = (
     progress_is_committed_before_its_records,
     a_commit_that_times_out_counts_as_aborted,
@@ -350,4 +361,6 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_postponed_is_not_known_to_be_on_its_way,
     what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
     what_is_brought_after_a_doubt_is_not_needed,
+    what_is_buried_in_place_of_a_copy_is_not_remembered,
+    a_copy_of_an_earlier_process_counts_as_ones_own,
 )

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from confluent_kafka import Message
+
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, WHEEL, due, message, opened, sent
 
 
@@ -42,3 +44,46 @@ def test_it_waits_for_nothing_where_nothing_was_ever_committed(tmp_path: Path) -
     wheel.offer([message(1, REAL_TOPIC, *replacing)], NOW_MS)
     wheel.put_back()
     assert [dict(record[4])["UNIQ_KEY"] for record in sent(wheel, NOW_MS)[0]] == [b"b"]
+
+
+def test_a_cancel_of_what_a_waiting_replacement_would_bring_waits_with_it(tmp_path: Path) -> None:
+    """While what is replaced is being sent there is no telling, and the abort brings the whole chain back."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a"), due(1, NOW_MS - 1)], NOW_MS)
+    assert len(wheel.take(NOW_MS, 10, 10_000)) == 2
+
+    def replacing(offset: int, old: bytes, new: bytes) -> Message:
+        later = ("TIMER_DELAY_MS", b"5000")
+        return message(offset, REAL_TOPIC, ("UNIQ_KEY", new), ("TIMER_REPLACE_UNIQKEY", old), later)
+
+    wheel.offer([replacing(2, b"a", b"b")], NOW_MS)
+    wheel.offer([replacing(3, b"b", b"c"), replacing(4, b"x", b"y"), message(5, ("TIMER_DEL_UNIQKEY", b"y"))], NOW_MS)
+    wheel.put_back()
+    assert [dict(record[4])["UNIQ_KEY"] for record in sent(wheel, NOW_MS)[0] if record[0] == WHEEL] == [b"c"]
+
+
+def test_where_the_transaction_gets_through_all_of_the_chain_is_too_late(tmp_path: Path) -> None:
+    told: dict[int, str] = {}
+    wheel = opened(tmp_path, tell_outcomes=lambda outcomes, _: told.update(outcomes))
+    wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
+    assert wheel.take(NOW_MS, 10, 10_000)
+    chain = [("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")]
+    wheel.offer([message(1, REAL_TOPIC, *chain), message(2, ("TIMER_DEL_UNIQKEY", b"b"))], NOW_MS)
+    assert wheel.progress
+    wheel.confirm()
+    assert sent(wheel, NOW_MS)[0] == []
+    assert told == {1: "too_late", 2: "unknown"}
+
+
+def test_a_cancel_that_waits_and_stays_in_force_is_told_once(tmp_path: Path) -> None:
+    """Below the log's end of the start, every cancel stays in force: a copy of an earlier process may come."""
+    told: list[dict[int, str]] = []
+    wheel = opened(tmp_path, end=10, tell_outcomes=lambda outcomes, _: told.append(dict(outcomes)))
+    wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
+    assert wheel.take(NOW_MS, 10, 10_000)
+    wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"a"))], NOW_MS)
+    wheel.put_back()
+    assert sent(wheel, NOW_MS)[0] == []
+    wheel.offer([due(offset, NOW_MS + 5_000) for offset in range(2, 12)], NOW_MS)
+    sent(wheel, NOW_MS)
+    assert [outcomes for outcomes in told if outcomes] == [{1: "cancelled"}]

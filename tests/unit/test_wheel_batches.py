@@ -1,5 +1,6 @@
 """However the records of a wheel partition come, at once or one by one: the same goes out, and the same is told."""
 
+import errno
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -7,12 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import pytest
 from confluent_kafka import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.plan import Plan
+from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import quota_bytes_min
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, WHEEL, due, message, opened, sent
 
@@ -136,9 +139,13 @@ def test_a_cancel_between_costs_no_more_for_what_is_being_sent(tmp_path: Path) -
     began_s = time.thread_time()
     wheel.offer(records, NOW_MS)
     assert time.thread_time() - began_s < 0.005 * count
+    assert wheel.position == in_hand + count
+    wheel.confirm()
+    assert wheel.figures.pending == sum(number % 3 != 0 for number in range(count))
 
 
-def test_where_the_quota_is_used_up_cancels_before_what_needs_room_are_applied(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", range(6))
+def test_where_the_quota_is_used_up_cancels_before_what_needs_room_are_applied(tmp_path: Path, others: int) -> None:
     quota_bytes = quota_bytes_min(SLOTS)
     wheel = opened(tmp_path, plan=PLAN, slots=SLOTS, quota_bytes=quota_bytes)
     wheel.tick(NOW_MS)
@@ -148,13 +155,40 @@ def test_where_the_quota_is_used_up_cancels_before_what_needs_room_are_applied(t
         wheel.offer([due(offset, LATER_MS, value=large, uniq_key=b"%d" % offset)], NOW_MS)
         offset = wheel.position if wheel.trouble else offset + 1
     wheel.tick(NOW_MS + 2_000)
-    batch = [message(offset, ("TIMER_DEL_UNIQKEY", b"0")), due(offset + 1, LATER_MS, value=large)]
-    wheel.offer(batch, NOW_MS + 2_000)
-    assert (wheel.position, wheel.trouble != "") == (offset + 1, True)
+    cancels = [message(offset + n, ("TIMER_DEL_UNIQKEY", b"of none" if n else b"0")) for n in range(1 + others)]
+    last = offset + len(cancels)
+    wheel.offer([*cancels, due(last, LATER_MS, value=large)], NOW_MS + 2_000)
+    assert (wheel.position, wheel.trouble != "") == (last, True)
     out: list[int] = []
     while taken := sent(wheel, LATER_MS)[0]:
         out += [record[6] for record in taken]
     assert out == list(range(1, offset))
+
+
+@pytest.mark.parametrize("others", range(6))
+def test_all_before_what_has_no_place_on_the_wheel_is_taken_in(tmp_path: Path, others: int) -> None:
+    wheel = opened(tmp_path, plan=PLAN, slots=SLOTS)
+    wheel.tick(NOW_MS)
+    lap_ms = 2 * SLOTS * PLAN.precision_ms
+    ahead = due(1 + others, LATER_MS + lap_ms, timestamp_ms=NOW_MS + lap_ms)
+    wheel.offer([due(0, LATER_MS), *(due(1 + number, LATER_MS) for number in range(others)), ahead], NOW_MS)
+    assert (wheel.position, wheel.trouble != "") == (1 + others, True)
+
+
+@pytest.mark.parametrize("others", range(6))
+def test_a_cancel_that_the_disk_refuses_waits_and_those_before_it_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, LATER_MS, uniq_key=b"a")], NOW_MS)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(TimerLog, "append", full)
+    cancels = [message(1 + number, ("TIMER_DEL_UNIQKEY", b"of none")) for number in range(others)]
+    wheel.offer([*cancels, message(1 + others, ("TIMER_DEL_UNIQKEY", b"a"))], NOW_MS)
+    assert (wheel.position, wheel.is_disk_full) == (1 + others, True)
 
 
 def test_nothing_behind_a_cancel_that_waits_is_taken_in(tmp_path: Path) -> None:

@@ -105,6 +105,33 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
     assert out == [0, *range(HITS_AHEAD_MAX + 1, count)], "what was taken in is absent, the rest goes out once"
 
 
+def test_cancels_of_rolls_that_are_aborted_fit_into_a_commit(tmp_path: Path) -> None:
+    """The copies are in the transaction in hand; it is aborted, and the next holds one record."""
+    wheel = opened(tmp_path, plan=SHORT, slots=200)
+    wheel.tick(NOW_MS)
+    count, rolls_ms = 1_500, NOW_MS + 9_500
+    wheel.offer([due(number, NOW_MS + 100_000, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
+    wheel.tick(rolls_ms)
+    wheel.offer([due(count, NOW_MS - 1), due(count + 1, NOW_MS - 1)], rolls_ms)
+    assert len(wheel.take(rolls_ms, 5_000, 2**24)) == count + 2
+    wheel.offer([message(count + 2 + n, ("TIMER_DEL_UNIQKEY", b"%d" % n)) for n in range(count)], rolls_ms)
+    wheel.put_back()
+    wheel.take(rolls_ms, 1, 2**24)
+    assert len(wheel.progress[1]) < METADATA_BYTES_MAX
+
+
+def test_a_replacement_behind_many_cancels_does_not_wait_for_a_commit(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.tick(NOW_MS)
+    later_ms, count = NOW_MS + 3_600_000, 2 * HITS_AHEAD_MAX
+    wheel.offer([due(number, later_ms, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
+    sent(wheel, NOW_MS)
+    cancels = [message(count + n, ("TIMER_DEL_UNIQKEY", b"%d" % n)) for n in range(count - 1)]
+    replacing = [("TIMER_REPLACE_UNIQKEY", b"%d" % (count - 1)), ("TIMER_DELIVER_MS", b"%d" % later_ms)]
+    wheel.offer([*cancels, message(2 * count - 1, REAL_TOPIC, *replacing)], NOW_MS)
+    assert (wheel.position, wheel.is_full) == (2 * count, False)
+
+
 def test_what_is_due_beyond_a_lap_stops_nothing_before_it(tmp_path: Path) -> None:
     """A timestamp that was ahead of the clock makes it so."""
     wheel = opened(tmp_path, plan=SHORT, slots=10)

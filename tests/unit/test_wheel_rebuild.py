@@ -8,8 +8,10 @@ from confluent_kafka import Message
 
 from sidecar.dispatch.wheel import HITS_AHEAD_MAX, WheelPartition
 from sidecar.records import Headers
-from tests.support.one_wheel import NOW_MS, WHEEL, message, opened
+from sidecar.store.timer_store import quota_bytes_min
+from tests.support.one_wheel import NOW_MS, WHEEL, due, message, opened, sent
 
+SLOTS = 20
 IN_AN_HOUR = ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + 3_600_000))
 
 
@@ -69,3 +71,22 @@ def test_a_rebuild_gets_through_any_number_of_changes(tmp_path: Path, changes: s
     assert (again.is_recovering, len(log.messages)) == (False, end)
     pending = count if changes == "replacements" else 1
     assert again.figures.pending == first.figures.pending == pending
+
+
+def test_a_rebuild_whose_last_batch_goes_beyond_the_quota_comes_to_its_end(tmp_path: Path) -> None:
+    """Nothing is sent before that, so that waiting would make no room."""
+    quota_bytes, later_ms = quota_bytes_min(SLOTS), NOW_MS + 5_000
+    value = b"x" * (quota_bytes // 10)
+    wheel = opened(tmp_path / "first", slots=SLOTS, quota_bytes=quota_bytes)
+    wheel.tick(NOW_MS)
+    while not wheel.trouble:
+        wheel.offer([due(wheel.position, later_ms, value=value)], NOW_MS)
+    progress = sent(wheel, NOW_MS)[1]
+    end = wheel.position + 2
+    again = opened(tmp_path / "second", *progress, end, slots=SLOTS, quota_bytes=quota_bytes)
+    again.offer([due(offset, later_ms, value=value) for offset in range(end)], NOW_MS)
+    again.tick(later_ms)
+    out: list[int] = []
+    while taken := sent(again, later_ms)[0]:
+        out += [record[6] for record in taken]
+    assert out == list(range(end))
