@@ -12,7 +12,7 @@ KUBE_SCORE := $(TOOLS)/kube-score
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo audit-demo test test-long test-again test-slow test-unit test-docs test-compose soak fuzz docs check advisories sbom charts
-.PHONY: scan-charts format bench bench-audit lock clean
+.PHONY: scan-charts format bench endurance bench-audit lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ format: $(VENV)/dev ## Put the code into the shape that check wants
 
 bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+endurance: $(VENV)/dev ## An hour at 3,000 records/s with a SIGKILL every minute, and the audit of it; ARGS='--help' for other hours
+	@$(BIN)/python -m benchmarks.endurance $(ARGS)
 
 bench-audit: $(VENV)/dev ## The audit's figures beside their floor; ARGS='--messages 2000000' for the large size
 	@$(BIN)/python -m benchmarks.audit $(ARGS)

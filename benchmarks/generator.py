@@ -30,7 +30,7 @@ def generate(
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1, "delivery.report.only.error": True})
     producer.list_topics(source, timeout=10)
     count = int(rate * seconds)
-    delays_ms = np.random.default_rng().integers(*DELAYS_MS, count, endpoint=True).tolist()
+    delays_ms = np.random.default_rng().integers(*DELAYS_MS, count, np.int16, endpoint=True)
     filler = b"x" * (value_bytes - HEAD.size)
     real_topic = ("REAL_TOPIC", destination.encode())
     ready()
@@ -39,8 +39,8 @@ def generate(
     while written < count:
         until = min(count, int((time.monotonic() - began_s + TICK_S) * rate))
         now_ms = time.time_ns() // 1_000_000
-        for number in range(written, until):
-            due_ms = now_ms + delays_ms[number]
+        for number, delay_ms in enumerate(delays_ms[written:until].tolist(), written):
+            due_ms = now_ms + delay_ms
             headers: Headers = [real_topic, ("TIMER_DELIVER_MS", b"%d" % due_ms)]
             producer.produce(source, HEAD.pack(due_ms, number) + filler, KEYS[number % 100], 0, headers=headers)
         written = until
