@@ -68,7 +68,7 @@ def main() -> None:
     console.print(", ".join(f"{name} {count}" for name, count in faults.items()), "·", f"audit: {told['audit']}")
     console.print(", ".join(f"{name} {value}" for name, value in described.items()))
     if arguments.save:
-        whole = {"machine": described, "faults": faults, "audit": told["audit"], **_quarters(minutes, looks)}
+        whole = {"machine": described, "faults": faults, "audit": told["audit"], **quarters(minutes, looks)}
         whole |= {"minutes": len(minutes), "rate": arguments.rate, "kills": len(looks)}
         RESULTS.write_text(json.dumps(whole, indent=2) + "\n")
     sys.exit(any(faults.values()) or (told["audit"] or {"exit_code": 0})["exit_code"] != 0)
@@ -125,7 +125,7 @@ def _windows(told: dict[str, Any], name: str) -> list[float]:
     return [told[key] for number in range(len(told)) if (key := f"{name}.{number}") in told]
 
 
-def _quarters(minutes: Sequence[Minute], looks: Sequence[Looked]) -> dict[str, list[float]]:
+def quarters(minutes: Sequence[Minute], looks: Sequence[Looked]) -> dict[str, list[float]]:
     """The median of the first quarter, and of the last."""
     figures: dict[str, list[float]] = {}
     for rows in (minutes, looks):
@@ -151,7 +151,7 @@ def _table(minutes: Sequence[Minute], looks: Sequence[Looked], arguments: argpar
         "disk_bytes": "directory, bytes",
         "ready_s": "ready after SIGKILL, s",
     }
-    for name, (first, last) in _quarters(minutes, looks).items():
+    for name, (first, last) in quarters(minutes, looks).items():
         digits = 0 if name.endswith("bytes") else 1
         table.add_row(shown[name], f"{first:,.{digits}f}", f"{last:,.{digits}f}")
     return table

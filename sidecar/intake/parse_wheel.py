@@ -180,12 +180,13 @@ class WheelParser:
             name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
             delay = whole_number(control[name])
             if delay is None or delay < 0:
-                return _no_time(name, control[name], "a whole number that is not negative")
+                return _no_time(name, control[name], f"a whole number from 0 on, of {DIGITS_MAX} digits at most")
             due_ms = timestamp_ms + delay * unit_ms
         elif _TIMER_DELIVER_MS in control:
             deliver_ms = whole_number(control[_TIMER_DELIVER_MS])
             if deliver_ms is None:
-                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], "milliseconds since 1970")
+                wanted = f"milliseconds since 1970, {DIGITS_MAX} digits at most"
+                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], wanted)
             due_ms = deliver_ms
         else:
             return Rejection(

@@ -1,7 +1,9 @@
 """What the benchmarks say of a run: the reader's judgement, and the comparison with the floor."""
 
+import numpy as np
 import pytest
 
+from benchmarks.endurance import Looked, Minute, quarters
 from benchmarks.figures import Figure, Held, Pair
 from benchmarks.generator import HEAD
 from benchmarks.reader import RAMP_MS, Batch, judge
@@ -12,7 +14,7 @@ def received(*records: tuple[int, int], late_ms: float = 0.0, appended_after_ms:
     return Batch(
         int((records[-1][0] + late_ms) * 1_000_000),
         b"".join(HEAD.pack(due_ms, number) for due_ms, number in records),
-        [due_ms + appended_after_ms for due_ms, _ in records],
+        np.array([due_ms + appended_after_ms for due_ms, _ in records]),
     )
 
 
@@ -34,6 +36,26 @@ def test_faults_are_told_of_every_record() -> None:
     ]
     verdict = judge(batches, 5)
     assert [verdict[fault] for fault in ("lost", "twice", "early")] == [1, 1, 1]
+
+
+def test_lateness_is_told_of_each_window_of_due_times() -> None:
+    first = [received((RAMP_MS + number * 10, number), late_ms=number) for number in range(101)]
+    second = [received((RAMP_MS + 2_000 + number * 10, 101 + number), late_ms=200) for number in range(10)]
+    ramps = [received((0, 200), late_ms=900), received((2 * RAMP_MS + 2_090, 201), late_ms=900)]
+    verdict = judge([*ramps, *first, *second], 113, window_s=2)
+    assert [verdict[f"{name}.0"] for name in ("p50_ms", "p99_ms", "highest_ms")] == pytest.approx([50, 99, 100])
+    assert [verdict[f"{name}.1"] for name in ("p50_ms", "p99_ms", "highest_ms")] == pytest.approx([200, 200, 200])
+    assert "p50_ms.2" not in verdict
+    assert verdict["highest_ms"] == pytest.approx(200)
+
+
+def test_what_grows_shows_in_the_last_quarter_beside_the_first() -> None:
+    minutes = [Minute(5.0, float(number), 9.0) for number in range(8)]
+    looks = [Looked(100 + number, 50, 1.5) for number in range(3)]
+    found = quarters(minutes, looks)
+    assert found["p99_ms"] == [0.5, 6.5]
+    assert (found["p50_ms"], found["disk_bytes"]) == ([5.0, 5.0], [50.0, 50.0])
+    assert found["rss_bytes"] == [100.0, 102.0]
 
 
 @pytest.mark.parametrize(
