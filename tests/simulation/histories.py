@@ -31,7 +31,7 @@ def go_through(seed: int) -> Went:
     """One history."""
     world, found = World(seed), None
     try:
-        with _no_longer_than(HISTORY_S):
+        with no_longer_than(HISTORY_S):
             world.run()
     except Violation as violation:
         found = str(violation)
@@ -42,7 +42,7 @@ def go_through(seed: int) -> Went:
 
 
 @contextmanager
-def _no_longer_than(limit_s: float) -> Iterator[None]:
+def no_longer_than(limit_s: float) -> Iterator[None]:
     """Raises Violation, in the midst of whatever goes on; in the main thread only."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
