@@ -361,10 +361,11 @@ class Loop:
             self._limit = max(1, len(records) // 2)
         else:
             self._outages.suspect(refusals)
-            self._health.broker_is_silent(_in_words(error.error, refusals))
+            reason = _in_words(error.error, refusals)
+            self._health.broker_is_silent(reason)
             log.warning(
                 "transaction aborted",
-                reason=str(error),
+                reason=reason,
                 operator_action="nothing, if seldom: its records go out with the next one; else check the brokers",
             )
         for draft in drafts:
@@ -410,7 +411,10 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
 
 def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
     """What was wrong, by the record that has met it where it was a record."""
-    return f"'{refusals[0][0]}': {refusals[0][2].str()}" if refusals else error.str()
+    if not refusals:
+        return error.str()
+    topic, partition, refused = refusals[0]
+    return f"'{topic}' [{partition}]: {refused.str()}"
 
 
 def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:

@@ -68,10 +68,10 @@ class Kafka:
     def admin(self) -> AdminClient:
         return self._admin
 
-    def create_topic(self, name: str, partitions: int = 1, **config: str) -> str:
+    def create_topic(self, name: str, partitions: int = 1, replicas: int = 1, **config: str) -> str:
         """Config names with underscores for dots (``max_message_bytes="1000"``)."""
         named = {key.replace("_", "."): value for key, value in config.items()}
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=named)])[name].result(30)
+        self._admin.create_topics([NewTopic(name, partitions, replicas, config=named)])[name].result(30)
         return name
 
     def topics(self) -> set[str]:

@@ -1,0 +1,57 @@
+"""One of three brokers is lost, each of them once: the others lead on, and nothing is lost, repeated or held up."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_levels import scheduled
+from tests.support.kafka import Kafka, judge
+from tests.support.sidecar import SidecarProcess
+from tests.support.three_brokers import BROKERS, three_brokers
+from tests.support.waiting import wait_until
+from tests.support.wheel import is_drained, now_ms, timed, wheel_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+
+RECORDS = 15_000
+"""On the wheel, and as many on the levels."""
+DUE_FOR_MS = 120_000
+"""For so long records of the wheel fall due."""
+
+
+def test_the_loss_of_any_one_broker_costs_nothing(prefix: str, sidecar: SidecarProcess, tmp_path: Path) -> None:
+    chance = random.Random(3)
+    with three_brokers(tmp_path / "brokers") as cluster:
+        kafka = Kafka(cluster.bootstrap_servers)
+        destination = kafka.create_topic(f"{prefix}orders", 3, replicas=3)
+        sidecar.settings |= {"bootstrap_servers": cluster.bootstrap_servers, "levels": "1s 45s 90s", "partitions": 3}
+        sidecar.settings |= {"slots_total": 3_600, "roll_window": "30s", "batch_records": 100}
+        sidecar.start()
+        pid = sidecar.process.pid
+        assert set(cluster.leaders(wheel_topic(prefix))) == set(BROKERS), "the sidecar's topics are not spread"
+        begin_ms = now_ms() + 5_000
+        names = [f"w{number}" for number in range(RECORDS)]
+        due_ms = {name: begin_ms + chance.randrange(DUE_FOR_MS) for name in names}
+        kafka.produce(timed(prefix, destination, name, ("TIMER_DELIVER_MS", due_ms[name])) for name in names)
+        kafka.produce(scheduled(prefix, destination, RECORDS))
+
+        def delivered() -> float:
+            return sidecar.metric("timewheel_delivered_records_total")
+
+        wait_until(lambda: delivered() > 300, "deliveries begin", 60)
+        for broker in BROKERS:
+            cluster.kill(broker)
+            wait_until(lambda: broker not in cluster.leaders(destination), "others lead", 60)  # noqa: B023
+            before = delivered()
+            wait_until(lambda: delivered() > before + 300, f"deliveries go on without broker {broker}", 60)  # noqa: B023
+            cluster.restart(broker)
+        kafka.read([destination], 2 * RECORDS, 240)
+        wait_until(lambda: is_drained(kafka, prefix, sidecar), "nothing is pending", 60, poll_s=0.5)
+        assert sidecar.process.pid == pid
+        assert sidecar.terminate(30)[0] == 0
+        delivered_once = kafka.read([destination], 2 * RECORDS)
+        judge([*names, *map(str, range(RECORDS))], delivered_once).assert_exactly_once()
+        for record in delivered_once:
+            name = record.text("UNIQ_KEY")
+            assert record.timestamp_ms >= due_ms.get(name, 0), f"{name} arrived early"
