@@ -50,7 +50,7 @@ class SourceMaker:
         self._file_system = file_system
         self._parser = Parser(self._names)
         self._send_back_parser = SendBackParser(self._names, settings.levels, settings.group_id)
-        self.outages = Outages(self._names, topics.replicas, self._copies)
+        self.outages = Outages(self._names, topics.replicas, self._copies, clock.monotonic_ms)
         """Destinations that take nothing just now: the one among the sources, for the loop looks at it, too."""
         self._laps: dict[int, int] = {}
         """By wheel partition: how many times its wheel is larger than the settings say."""

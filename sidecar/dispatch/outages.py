@@ -21,6 +21,10 @@ from sidecar.records import Headers, Outgoing, Rejection
 
 POSTPONED_AT_LEAST_MS = 5_000
 POSTPONED_AT_MOST_MS = 60_000
+TRIED_AFTER_MS = 60_000
+"""So long after it took nothing, a partition that lacks replicas but has a leader is tried once more: there may be
+enough of them. Where there are not, everybody waits for its time-out again, so that it is tried half as often then."""
+TRIED_AFTER_AT_MOST_MS = 3_600_000
 
 _NOT_TAKEN = frozenset(
     {
@@ -60,12 +64,23 @@ class Replicas(NamedTuple):
         return f"{self.in_sync} of {self.assigned} replicas in sync" if self.has_leader else "no leader"
 
 
+class Away(NamedTuple):
+    """A partition that takes nothing."""
+
+    replicas: Replicas
+    tried_ms: float
+    """When it is tried again, if it has a leader then."""
+    wait_ms: int
+    """How long that is after it was found."""
+
+
 class Outages:
     """Which destination partitions take nothing, and what becomes of their records. False while there are none.
 
     Args:
         look: the replicas of each partition of a topic; raises KafkaException when Kafka does not answer.
         make_copies: writes the copies of this group; raises KafkaException likewise.
+        monotonic_ms: a clock that never steps.
     """
 
     def __init__(
@@ -73,12 +88,16 @@ class Outages:
         names: TopicNames,
         look: Callable[[str], Mapping[int, Replicas]],
         make_copies: Callable[[], Copies],
+        monotonic_ms: Callable[[], float],
     ) -> None:
         self._names = names
         self._look = look
         self._make_copies = make_copies
+        self._monotonic_ms = monotonic_ms
         self._copies: Copies | None = None
-        self._away: dict[str, dict[int, Replicas]] = {}
+        self._away: dict[str, dict[int, Away]] = {}
+        self._tried: dict[tuple[str, int], Away] = {}
+        """As they were before they were tried again."""
         self._partitions: dict[str, int] = {}
         """How many partitions those topics have."""
         self._turn = 0
@@ -90,9 +109,9 @@ class Outages:
     def in_words(self) -> dict[str, str]:
         """``topic-partition`` -> what is wrong with it."""
         return {
-            f"{topic}-{partition}": f"takes no records ({replicas}); what is due for it is tried again later"
+            f"{topic}-{partition}": f"takes no records ({away.replicas}); what is due for it is tried again later"
             for topic, partitions in sorted(self._away.items())
-            for partition, replicas in sorted(partitions.items())
+            for partition, away in sorted(partitions.items())
         }
 
     # --- which --------------------------------------------------------------------------------------------------------
@@ -118,9 +137,10 @@ class Outages:
             return
         if self._copies is None:
             self._copies = self._make_copies()
-        self._away.setdefault(topic, {}).update(away)
         self._partitions[topic] = len(replicas)
         for partition, found in away.items():
+            wait_ms = self._wait_ms(topic, partition)
+            self._away.setdefault(topic, {})[partition] = Away(found, self._monotonic_ms() + wait_ms, wait_ms)
             log.warning(
                 "destination takes nothing",
                 topic=topic,
@@ -129,8 +149,15 @@ class Outages:
                 operator_action="bring its brokers back; what is due for it is tried again, the others go on",
             )
 
+    def _wait_ms(self, topic: str, partition: int) -> int:
+        """Twice as long as the last time, if the last try is about as long ago."""
+        last = self._tried.pop((topic, partition), None)
+        if last is None or self._monotonic_ms() - last.tried_ms > 2 * last.wait_ms:
+            return TRIED_AFTER_MS
+        return min(2 * last.wait_ms, TRIED_AFTER_AT_MOST_MS)
+
     def look_again(self) -> None:
-        """Now and then: which of them have come back."""
+        """Now and then: which of them have come back, or are to be tried."""
         try:
             for topic in list(self._away):
                 self._look_again(topic)
@@ -139,12 +166,16 @@ class Outages:
 
     def _look_again(self, topic: str) -> None:
         away, replicas = self._away[topic], self._look(topic)
-        for partition, before in list(away.items()):
-            now = replicas.get(partition)
+        for partition, found in list(away.items()):
+            before, now = found.replicas, replicas.get(partition)
             # A topic that is gone, too: its records become dead letters.
             if now is None or now.is_whole or (now.has_leader and now.in_sync > before.in_sync * before.has_leader):
                 del away[partition]
                 log.info("destination takes records again", topic=topic, partition=partition)
+            elif now.has_leader and self._monotonic_ms() >= found.tried_ms:
+                del away[partition]
+                self._tried[topic, partition] = found
+                log.info("destination is tried again", topic=topic, partition=partition, reason=str(now))
         if not away:
             del self._away[topic], self._partitions[topic]
 

@@ -7,4 +7,4 @@ from sidecar.intake.copies import Copies
 
 def no_outages() -> Outages:
     """All destinations take what is due for them."""
-    return Outages(TopicNames(), lambda topic: {}, lambda: Copies(b""))
+    return Outages(TopicNames(), lambda topic: {}, lambda: Copies(b""), lambda: 0)

@@ -1,6 +1,7 @@
 """Which destination partitions take nothing, and what becomes of their records."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from connectors.contract import TopicNames
 from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
-from sidecar.dispatch.outages import Outages, Replicas, is_postponed
+from sidecar.dispatch.outages import TRIED_AFTER_AT_MOST_MS, TRIED_AFTER_MS, Outages, Replicas, is_postponed
 from sidecar.records import Outgoing, Rejection
 from tests.support.logged import logged
 from tests.support.one_wheel import COPIES, NOW_MS, WHEEL, due, message, opened, sent
@@ -24,7 +25,8 @@ class Cluster:
     def __init__(self, **topics: Mapping[int, Replicas]) -> None:
         self.topics = topics
         self.is_silent = False
-        self.outages = Outages(TopicNames(), self._look, lambda: COPIES)
+        self.monotonic_ms = 0
+        self.outages = Outages(TopicNames(), self._look, lambda: COPIES, lambda: self.monotonic_ms)
 
     def _look(self, topic: str) -> Mapping[int, Replicas]:
         if self.is_silent:
@@ -67,6 +69,26 @@ def test_it_counts_again_when_it_has_come_back() -> None:
     cluster.topics["orders"] = {0: THIN, 1: Replicas(True, 2, 3)}  # may be enough: the next time-out would tell
     cluster.outages.look_again()
     assert not cluster.outages
+
+
+def test_one_that_lacks_replicas_is_tried_again_and_half_as_often_where_it_takes_nothing_then() -> None:
+    """With two of three in sync it most likely takes records, however long the third is gone."""
+    cluster = Cluster(orders={0: THIN, 1: LEADERLESS})
+    tried_ms: list[int] = []
+    while len(tried_ms) < 9:
+        cluster.outages.suspect([("orders", 0, TIMED_OUT), ("orders", 1, TIMED_OUT)])
+        while "orders-0" in cluster.outages.in_words:
+            cluster.monotonic_ms += 1_000
+            cluster.outages.look_again()
+        assert "orders-1" in cluster.outages.in_words, "without a leader there is nothing to try"
+        tried_ms.append(cluster.monotonic_ms)
+    waits = [later - before for before, later in pairwise([0, *tried_ms])]
+    assert waits == [min(TRIED_AFTER_MS * 2**number, TRIED_AFTER_AT_MOST_MS) for number in range(9)]
+    cluster.monotonic_ms += 3 * TRIED_AFTER_AT_MOST_MS
+    cluster.outages.suspect([("orders", 0, TIMED_OUT)])
+    cluster.monotonic_ms += TRIED_AFTER_MS
+    cluster.outages.look_again()
+    assert "orders-0" not in cluster.outages.in_words, "an outage of another day begins anew"
 
 
 def test_only_its_own_records_are_postponed() -> None:
