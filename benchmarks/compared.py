@@ -1,5 +1,9 @@
-"""The table of figures in docs/explanation/compared.md: others' as they were measured once, ours from results.json."""
+"""The table of figures in docs/explanation/compared.md: others' as they were measured once, ours from results.json.
 
+What SIGKILL costs is of endurance.json.
+"""
+
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,7 @@ from benchmarks.lateness import P50, P99
 from benchmarks.pending import READY_KILLED, RSS
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "compared.md"
+ENDURED = Path(__file__).parent / "endurance.json"
 BEGIN, END = "<!-- made by python -m benchmarks.chart -->\n", "<!-- until here -->\n"
 
 Row = Mapping[str, Any]
@@ -60,8 +65,14 @@ def _ours(rows: Mapping[str, Row]) -> list[str]:
         cell("burst", lambda row: f"{_records(row):,} in {_records(row) / _product(row, RATE):.1f} s"),
         cell("intake", lambda row: f"{_product(row, RATE):,.0f}"),
         cell("pending", _pending),
-        "0 lost, 0 twice ([tests](../../tests/acceptance/test_wheel_kills.py))",
+        _killed(json.loads(ENDURED.read_text())),
     ]
+
+
+def _killed(endured: Mapping[str, Any]) -> str:
+    records = round(endured["rate"] * endured["minutes"] * 60)
+    lost, twice = (endured["faults"][name] for name in ("lost", "twice"))
+    return f"{lost} lost, {twice} twice of {records:,} in {endured['kills']} kills (`make endurance`)"
 
 
 def _pending(row: Row) -> str:

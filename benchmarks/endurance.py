@@ -69,7 +69,7 @@ def main() -> None:
     console.print(", ".join(f"{name} {value}" for name, value in described.items()))
     if arguments.save:
         whole = {"machine": described, "faults": faults, "audit": told["audit"], **quarters(minutes, looks)}
-        whole |= {"minutes": len(minutes), "rate": arguments.rate, "kills": len(looks)}
+        whole |= {"minutes": arguments.minutes, "rate": arguments.rate, "kills": len(looks)}
         RESULTS.write_text(json.dumps(whole, indent=2) + "\n")
     sys.exit(any(faults.values()) or (told["audit"] or {"exit_code": 0})["exit_code"] != 0)
 
