@@ -414,7 +414,7 @@ def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
     if not refusals:
         return error.str()
     topic, partition, refused = refusals[0]
-    return f"'{topic}' [{partition}]: {refused.str()}"
+    return f"'{topic}-{partition}': {refused.str()}"
 
 
 def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:
