@@ -120,13 +120,13 @@ def test_what_is_due_grows_older_while_the_loop_waits() -> None:
 def test_a_refusal_is_told_as_the_cause() -> None:
     health, _ = a_health()
     health.due_ago_ms = 4_000
-    health.broker_is_silent("'orders': Broker: Not enough in-sync replicas")
+    health.broker_is_silent("'orders-0': Broker: Not enough in-sync replicas")
     health.probed(None)
     verdict = health.verdict()
     assert verdict.state is State.BEHIND
     assert (
         verdict.words
-        == "behind by 4.0 s because Kafka refuses what is sent: 'orders': Broker: Not enough in-sync replicas"
+        == "behind by 4.0 s because Kafka refuses what is sent: 'orders-0': Broker: Not enough in-sync replicas"
     )
     assert "destinations" in verdict.action
 
