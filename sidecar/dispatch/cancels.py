@@ -143,7 +143,7 @@ class Cancels:
 
     def doubt(self, pending: Pending) -> None:
         """A replacement from before the committed offset has found something."""
-        if pending.offset not in self._carried_out and pending.offset not in self._buried:
+        if pending.offset not in self._carried_out:
             self._in_doubt[pending.offset] = pending
 
     def copy_read(self, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
@@ -162,6 +162,10 @@ class Cancels:
                 hit = min(hits, key=lambda pending: pending.offset)
                 self._tombstones.append(Tombstone(hit.offset, act_ms, offset))
         return hit
+
+    def is_buried(self, replacement: Pending) -> bool:
+        """Whether its message is among the dead letters: it is carried out."""
+        return replacement.offset in self._buried
 
     def buried_from(self, lowest_needed: int, now: Iterable[int]) -> list[int]:
         """Offsets of the replacements whose message is among the dead letters, with those that are buried now."""

@@ -130,6 +130,8 @@ class Decisions:
         if pending.offset in self._has_hit:
             return
         if isinstance(pending.request, Replace) and outcome == CANCELLED:
+            if self._cancels.is_buried(pending):
+                return
             taker = self._cancels.takes_out(pending)
             if taker is not None:
                 self._decide(CANCELLED, taker, deciding_offset)
