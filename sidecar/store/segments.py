@@ -29,11 +29,12 @@ class Segments:
         self.directory = directory
         self._fs = fs
         self._open: OrderedDict[int, File] = OrderedDict()
-        self._unsynced: set[int] = set()
         fs.makedirs(directory)
         self._names_unsynced = True
         self.bases = sorted(int(name) for name in fs.listdir(directory) if _NAME.fullmatch(name))
         """Position of each segment's first byte, ascending."""
+        self._unsynced = set(self.bases)
+        """A process before this one, which was killed, may have written to any of them."""
 
     def path(self, base: int) -> Path:
         """The file of the segment that begins at `base`."""
