@@ -28,7 +28,7 @@ OUT = Path(__file__).parent / "out"
 
 def main() -> None:
     arguments = _arguments()
-    console = _console()
+    console = report.console()
     load = _load(arguments)
     described = machine.describe()
     if arguments.save and (why := results.why_not_saved(described)):
@@ -45,8 +45,7 @@ def main() -> None:
                 failed = True
                 console.print(f"[red]{ROWS[name].name}:[/] {escape(str(error))}")
     console.print(report.table(measured, load, described))
-    if machine.is_busy(described):
-        console.print("[yellow]The machine was busy with something else when this began: take no figure from it.[/]")
+    report.warn_if_busy(console, described)
     out: Path = arguments.out or OUT / f"{time.strftime('%Y-%m-%dT%H-%M-%S')}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     told = report.as_json(measured, load, described)
@@ -56,12 +55,6 @@ def main() -> None:
         results.save(told)
         console.print(f"saved: {results.PATH}; `make docs` brings it into the documentation")
     sys.exit(failed)
-
-
-def _console() -> Console:
-    """Wide enough for every column where the output is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=140)
 
 
 def _measure(cluster: Cluster, row: Row, load: Load, runs: int | None) -> Result:

@@ -11,7 +11,6 @@ Floor and ingest take turns. Memory is the highest that Spark's process has had.
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks import machine, report
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Headers
 from connectors.contract import DelayLevels, TopicNames
@@ -45,7 +43,7 @@ DELAY_MS = 2_000
 
 def main() -> None:
     arguments = _arguments()
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = report.console()
     described = machine.describe()
     with EmbeddedKafka(heap="1g") as broker, tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(broker.bootstrap_servers)
@@ -65,8 +63,7 @@ def main() -> None:
         table.add_row(*row)
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in described.items()))
-    if machine.is_busy(described):
-        console.print("[yellow]The machine was busy with something else when this began: take no figure from it.[/]")
+    report.warn_if_busy(console, described)
 
 
 def _deliver(cluster: Cluster, prefix: str, directory: Path, messages: int) -> None:

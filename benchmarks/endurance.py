@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks import machine, report
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster
@@ -57,7 +57,7 @@ class Minute(NamedTuple):
 
 def main() -> None:
     arguments = _arguments()
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = report.console()
     described = machine.describe()
     with EmbeddedKafka(heap="1g") as broker, tempfile.TemporaryDirectory() as directory:
         told, looks = _endure(Cluster(broker.bootstrap_servers), Path(directory), arguments)
@@ -67,6 +67,7 @@ def main() -> None:
     faults = {name: int(told[name]) for name in FAULTS}
     console.print(", ".join(f"{name} {count}" for name, count in faults.items()), "·", f"audit: {told['audit']}")
     console.print(", ".join(f"{name} {value}" for name, value in described.items()))
+    report.warn_if_busy(console, described)
     if arguments.save:
         whole = {"machine": described, "faults": faults, "audit": told["audit"], **quarters(minutes, looks)}
         whole |= {"minutes": arguments.minutes, "rate": arguments.rate, "kills": len(looks)}

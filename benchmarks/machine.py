@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def is_busy(described: dict[str, Any]) -> bool:
+def is_busy(described: Mapping[str, Any]) -> bool:
     """Whether something else was running: then a median is of little use, and a p99 of none."""
     return bool(described["load_before"] > 0.25 * described["cores"])
 

@@ -5,10 +5,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, Held, Pair, Result, Values
+from benchmarks.machine import is_busy
 from benchmarks.workload import Load
+
+
+def console() -> Console:
+    """Wide enough for every column where the output is no terminal."""
+    made = Console()
+    return made if made.is_terminal else Console(width=140)
+
+
+def warn_if_busy(out: Console, described: Mapping[str, object]) -> None:
+    if is_busy(described):
+        out.print("[yellow]The machine was busy with something else when this began: take no figure from it.[/]")
 
 
 def table(results: Mapping[str, Result], load: Load, machine: Mapping[str, object]) -> Table:

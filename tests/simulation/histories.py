@@ -1,7 +1,7 @@
 """Histories by their seeds, as the processes of a pool go through them."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -64,12 +64,14 @@ def trace_of(seed: int) -> list[str]:
     return trace
 
 
-def first_to_tell(mutation: Mutation, first: int, count: int) -> int | None:
-    """The first seed of so many whose history goes wrong with the fault, and does not without it."""
+def first_to_tell(
+    mutation: Mutation, first: int, count: int, go: Callable[[int], tuple[int, str | None, object]] = go_through
+) -> int | None:
+    """The first seed of so many whose history, or story, goes wrong with the fault, and does not without it."""
     for seed in range(first, first + count):
         with pytest.MonkeyPatch.context() as patch:
             mutation(patch)
-            is_wrong = go_through(seed)[1] is not None
-        if is_wrong and go_through(seed)[1] is None:
+            is_wrong = go(seed)[1] is not None
+        if is_wrong and go(seed)[1] is None:
             return seed
     return None

@@ -3,8 +3,10 @@
 Written from the contract, and on its own: none of the sidecar's parsing is used.
 """
 
+import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from connectors.testing.log import Entry
@@ -47,6 +49,18 @@ class Violation(AssertionError):  # noqa: N818
 def expect(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Violation(otherwise)
+
+
+@contextmanager
+def errors_as_violations() -> Iterator[None]:
+    """Whatever is raised and is none becomes one, that says where."""
+    try:
+        yield
+    except Violation:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise Violation(f"{error!r} at {where.filename}:{where.lineno}") from error
 
 
 class Record(NamedTuple):

@@ -20,7 +20,6 @@ import random
 import shutil
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,7 +30,6 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from unittest.mock import patch
 
 import msgspec
-import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch import wheel as wheel_module
@@ -42,8 +40,7 @@ from sidecar.records import Outgoing
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.timer_log import TimerLog
 from tests.simulation.histories import be_quiet, no_longer_than
-from tests.simulation.ledger import Violation, expect
-from tests.simulation.mutations import Mutation
+from tests.simulation.ledger import Violation, errors_as_violations, expect
 from tests.simulation.one_partition_judge import Judge, Written
 from tests.support.one_wheel import NOW_MS, WHEEL, message, opened
 
@@ -159,13 +156,8 @@ class Story:
             patch.object(PayloadLog, "append_batch", self._disk.limited(PayloadLog.append_batch)),
         ):
             self._directory = Path(directory)
-            try:
+            with errors_as_violations():
                 self._run()
-            except Violation:
-                raise
-            except Exception as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                raise Violation(f"{error!r} at {where.filename}:{where.lineno}") from error
 
     def _run(self) -> None:
         chance = self._chance
@@ -424,17 +416,6 @@ def trace_of(seed: int) -> list[str]:
     trace: list[str] = []
     Story(seed, trace.append).run()
     return trace
-
-
-def first_to_tell(mutation: Mutation, first: int, count: int) -> int | None:
-    """The first seed of so many whose story goes wrong with the fault, and does not without it."""
-    for seed in range(first, first + count):
-        with pytest.MonkeyPatch.context() as patched:
-            mutation(patched)
-            is_wrong = go_through(seed).found is not None
-        if is_wrong and go_through(seed).found is None:
-            return seed
-    return None
 
 
 def go_on(seconds: float, first: int) -> int:

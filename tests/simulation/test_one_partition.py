@@ -10,6 +10,7 @@ from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
 from sidecar.dispatch.decisions import Decisions
 from sidecar.dispatch.staging import Staging
 from sidecar.dispatch.wheel import WheelPartition
+from tests.simulation.histories import first_to_tell
 from tests.simulation.mutations import (
     Mutation,
     Patch,
@@ -18,7 +19,7 @@ from tests.simulation.mutations import (
     what_arrived_due_is_forgotten_by_an_abort,
     what_is_buried_in_place_of_a_copy_is_not_remembered,
 )
-from tests.simulation.one_partition import MODES, SEEDS, Went, first_to_tell, go_through, trace_of
+from tests.simulation.one_partition import MODES, SEEDS, Went, go_through, trace_of
 
 HAPPENINGS = {
     *("written", "full", "closed", "dirty", "gone", "read", "waiting", "taken", "aborted", "committed"),
@@ -85,7 +86,9 @@ def went(pool: ProcessPoolExecutor) -> list[Went]:
 @pytest.fixture(scope="module")
 def found(pool: ProcessPoolExecutor) -> Mapping[Mutation, Future[int | None]]:
     """By fault, the first story that goes wrong with it; all are looked for at once."""
-    return {mutation: pool.submit(first_to_tell, mutation, first, STORIES) for mutation, first in FAULTS.items()}
+    return {
+        mutation: pool.submit(first_to_tell, mutation, first, STORIES, go_through) for mutation, first in FAULTS.items()
+    }
 
 
 @pytest.mark.parametrize("number", range(len(MODES)), ids=[mode.name for mode in MODES])

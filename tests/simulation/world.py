@@ -14,7 +14,6 @@ stop, everything runs to its end, and `tests.simulation.oracle` judges what a `r
 
 import random
 import sys
-import traceback
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -24,7 +23,7 @@ from connectors.testing import InMemoryKafka, Kind, ManualClock
 from sidecar.dispatch.wheel import LOOK_EVERY_MS
 from sidecar.settings import Settings
 from sidecar.store import opening, timer_store
-from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation
+from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations
 from tests.simulation.oracle import DEAD, GROUP, Judge
 from tests.simulation.replica import Replica
 from tests.simulation.users import PARTITIONS, Users
@@ -136,14 +135,12 @@ class World:
 
     def run(self) -> None:
         """The whole history. Raises Violation."""
-        with patch.object(timer_store, "boot_id", self._boot_id), patch.object(opening, "boot_id", self._boot_id):
-            try:
-                self._run()
-            except Violation:
-                raise
-            except Exception as error:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                raise Violation(f"{error!r} at {where.filename}:{where.lineno}") from error
+        with (
+            patch.object(timer_store, "boot_id", self._boot_id),
+            patch.object(opening, "boot_id", self._boot_id),
+            errors_as_violations(),
+        ):
+            self._run()
 
     def _boot_id(self) -> str:
         return self.at_work.boot_id
