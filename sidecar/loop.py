@@ -340,7 +340,7 @@ class Loop:
             self._abort(error)
             return
         for draft in drafts:
-            draft.source.confirm()
+            self._confirm(draft)
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()
@@ -376,6 +376,12 @@ class Loop:
         """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
         code = error.code()
         return code in REFUSALS or (self._settings.skip_unknown_error and code not in PASSING)
+
+    def _confirm(self, draft: Draft) -> None:
+        try:
+            draft.source.confirm()
+        except SOURCE_FAILURES as failure:
+            self._intake.fail(draft.source, failure)
 
     def _put_back(self, draft: Draft) -> None:
         try:

@@ -34,13 +34,9 @@ class Pending(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A copy that a cancel before it has taken out.
-
-    Until the watermark has passed it, a rebuild that reads the copy needs the cancel too.
-    """
+    """A copy that a cancel before it has taken out: a rebuild that reads the copy needs the cancel too."""
 
     cancel_offset: int
-    act_ms: int
     offset: int
 
 
@@ -82,21 +78,10 @@ class Cancels:
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
         if position >= self._known_from and not may_come:
             return False
-        entries = self._in_force.setdefault(pending.uniq_key, [])
-        if any(other.offset == pending.offset for other in entries):  # applied again, after an abort
-            return True
-        entries.append(pending)
+        self._in_force.setdefault(pending.uniq_key, []).append(pending)
         if isinstance(pending.request, Replace):
             self._brought[pending.request.schedule.uniq_key] += 1
         return True
-
-    def taken_back(self, uniq_key: bytes) -> list[Pending]:
-        """The transaction with a copy was aborted: the cancels that were waiting for it, to be applied again."""
-        self.not_rolled(uniq_key)
-        waiting = self._in_force.get(uniq_key, [])[:]
-        for pending in waiting:
-            self._out_of_force(pending)
-        return waiting
 
     def _out_of_force(self, pending: Pending) -> None:
         entries = self._in_force[pending.uniq_key]
@@ -146,7 +131,7 @@ class Cancels:
         if pending.offset not in self._carried_out:
             self._in_doubt[pending.offset] = pending
 
-    def copy_read(self, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
+    def copy_read(self, schedule: Schedule, offset: int) -> Pending | None:
         """A roll copy has come: the first cancel that takes it out, if there is one."""
         hit = None
         if offset < self._known_from:
@@ -160,7 +145,7 @@ class Cancels:
             ]
             if hits:
                 hit = min(hits, key=lambda pending: pending.offset)
-                self._tombstones.append(Tombstone(hit.offset, act_ms, offset))
+                self._tombstones.append(Tombstone(hit.offset, offset))
         return hit
 
     def is_buried(self, replacement: Pending) -> bool:
@@ -203,11 +188,12 @@ class Cancels:
         self._carried_out = set()
         return found
 
-    def lowest_needed(self, pending_from: int, watermark: tuple[int, int], committed: int) -> int:
-        """The offset from which a rebuild from this progress has to read.
+    def lowest_needed(self, pending_from: int, committed: int) -> int:
+        """The offset from which a rebuild has to read.
 
         Args:
             pending_from: the same for what is pending.
+            committed: up to where all is done or pending.
         """
         lowest = min(
             pending_from,
@@ -215,21 +201,14 @@ class Cancels:
             *(pending.offset for entries in self._in_force.values() for pending in entries),
             committed,
         )
-        for tombstone in sorted(self._standing(watermark, committed), key=lambda standing: -standing.offset):
+        for tombstone in sorted(self._tombstones, key=lambda tombstone: -tombstone.offset):
             if tombstone.offset >= lowest:  # else the copy is not read again, and its cancel not needed
                 lowest = min(lowest, tombstone.cancel_offset)
         return lowest
 
-    def passed(self, watermark: tuple[int, int], committed: int, lowest_needed: int) -> None:
-        """This progress is final: what it has passed needs no tombstone."""
-        self._tombstones = [
-            tombstone for tombstone in self._standing(watermark, committed) if tombstone.offset >= lowest_needed
-        ]
-
-    def _standing(self, watermark: tuple[int, int], committed: int) -> list[Tombstone]:
-        return [
-            tombstone for tombstone in self._tombstones if tombstone[1:] > watermark or tombstone.offset >= committed
-        ]
+    def passed(self, lowest_needed: int) -> None:
+        """It is final from where a rebuild reads: copies before that need no tombstone."""
+        self._tombstones = [tombstone for tombstone in self._tombstones if tombstone.offset >= lowest_needed]
 
     @property
     def is_any_open(self) -> bool:

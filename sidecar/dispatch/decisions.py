@@ -5,14 +5,13 @@
     unknown     nothing by that id has been heard of
 
 A cancel decides itself where it finds its message at once. Otherwise the copy of a roll decides it (`cancels`), or the
-end of a transaction that its message is in, or the end of the log up to which such a copy may come.
+end of the log up to which such a copy may come. Those of what is in the transaction in hand wait (`deferred`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
+from sidecar.dispatch.cancels import Cancels, Pending
 from sidecar.intake.parse_wheel import Replace
 
 CANCELLED, TOO_LATE, UNKNOWN = "cancelled", "too_late", "unknown"
@@ -45,34 +44,15 @@ class Decisions:
         """By the cancel's offset; told once final."""
         self._has_hit: set[int] = set()
         """Offsets of those, still in force or of uncertain fate, that have taken something out."""
-        self._awaiting: list[tuple[Pending, bool]] = []
-        """Cancels of what is in the transaction in hand, or of what such a replacement would bring, and whether they
-        stay in force anyway."""
         self._hits_ahead: dict[int, int] = {}
         """Cancels, not committed, that have taken something out: their offset, and the lowest of what they took."""
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def fitting(self, cancels: Sequence[Pending], in_hand: Mapping[bytes, Collection[str]], most: int) -> int:
-        """How many of the cancels may be applied, in order, so that no more than ``most`` are ahead for what they name.
-
-        Args:
-            in_hand: as for `applied`.
-        """
-        awaiting = self._naming(cancels, in_hand)
-        room = most - self.ahead
-        for count, pending in enumerate(cancels):
-            if pending.offset in awaiting:
-                if room <= 0:
-                    return count
-                room -= 1
-        return len(cancels)
-
     def applied(
         self,
         cancels: Sequence[Pending],
         hits: Mapping[int, int],
-        in_hand: Mapping[bytes, Collection[str]],
         position: int,
         now_ms: int,
         *,
@@ -82,7 +62,6 @@ class Decisions:
 
         Args:
             hits: by the offsets of those that have taken something out, the lowest offset of what.
-            in_hand: the messages in the transaction in hand, which they could not take out: by id, their topics.
             position: up to which records have been read.
             is_behind: whether something waits that holds back the committed offset.
         """
@@ -90,7 +69,6 @@ class Decisions:
         found.update((pending.offset, 0) for pending in self._cancels.no_doubt(cancels))
         found.update((pending.offset, 0) for pending in cancels if pending.offset in self._hit_before)
         self._note_ahead(cancels, found, is_behind=is_behind)
-        awaiting = self._naming(cancels, in_hand) if in_hand else set[int]()
         for pending in cancels:
             # Where a copy may still come, the cancel stays in force.
             kept = self._cancels.keep(pending, position)
@@ -100,11 +78,9 @@ class Decisions:
                 continue
             if pending.offset in found:
                 self._decide(CANCELLED, pending, pending.offset)
-            elif not kept and pending.offset not in awaiting:
-                self._decide(_missed(pending, now_ms), pending, pending.offset)
-            if pending.offset in awaiting:
-                self._awaiting.append((pending, kept))
             elif not kept:
+                self._decide(_missed(pending, now_ms), pending, pending.offset)
+            if not kept:
                 self._has_hit.discard(pending.offset)
 
     def copy_taken_out(self, pending: Pending, offset: int) -> None:
@@ -149,19 +125,6 @@ class Decisions:
         is_old = isinstance(pending.request, Replace) and pending.offset < self._replay_until
         return is_old and pending.offset not in self._has_hit
 
-    def _naming(self, cancels: Sequence[Pending], in_hand: Mapping[bytes, Collection[str]]) -> set[int]:
-        """The offsets of those that name what is in hand, or the message of a replacement that awaits the same."""
-        may_come: dict[bytes, set[str]] = {}
-        offsets: set[int] = set()
-        for pending in chain((pending for pending, _ in self._awaiting), cancels):
-            topics = chain(in_hand.get(pending.uniq_key, ()), may_come.get(pending.uniq_key, ()))
-            if any(speaks_of(pending.request, topic) for topic in topics):
-                offsets.add(pending.offset)
-                if isinstance(pending.request, Replace):
-                    schedule = pending.request.schedule
-                    may_come.setdefault(schedule.uniq_key, set()).add(schedule.topic)
-        return offsets
-
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def undo_from(self, position: int) -> None:
@@ -170,39 +133,20 @@ class Decisions:
             del self._decided[offset]
             self._has_hit.discard(offset)
 
-    def confirm(self, committed: int, now_ms: int) -> dict[int, str]:
-        """The transaction in hand is final, and what it contains is sent; which outcomes are final with it."""
+    def confirm(self, committed: int) -> dict[int, str]:
+        """The transaction in hand is final; which outcomes are final with it."""
         self._hits_ahead = {offset: hit for offset, hit in self._hits_ahead.items() if offset >= committed}
-        awaiting, self._awaiting = self._awaiting, []
-        for pending, is_kept in awaiting:
-            if not is_kept:
-                self._decide(_missed(pending, now_ms), pending, pending.offset)
-                self._has_hit.discard(pending.offset)
         final = {o: decision.outcome for o, decision in self._decided.items() if decision.deciding_offset < committed}
         for offset in final:
             del self._decided[offset]
         return final
 
-    def put_back(self) -> list[Pending]:
-        """The transaction in hand is aborted; the cancels that name what it contains, to be applied again."""
-        waiting = [pending for pending, _ in self._awaiting]
-        self._awaiting = []
-        return waiting
-
     # --- hits ahead ---------------------------------------------------------------------------------------------------
 
     @property
-    def is_replacement_waiting(self) -> bool:
-        """Whether an abort of the transaction in hand may bring a message."""
-        return any(isinstance(pending.request, Replace) for pending, _ in self._awaiting)
-
-    @property
     def ahead(self) -> int:
-        """How many cancels, not committed, may have to be remembered with the next commit.
-
-        Those that wait for the transaction in hand are among them: if that is aborted, they take out what it contains.
-        """
-        return len(self._hits_ahead) + len(self._awaiting)
+        """How many cancels, not committed, may have to be remembered with the next commit."""
+        return len(self._hits_ahead)
 
     def hits_ahead(self, committed: int) -> tuple[int, ...]:
         """Cancels at or above the offset to be committed that have taken out something from below it.

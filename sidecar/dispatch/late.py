@@ -58,18 +58,22 @@ class Late:
             self._count(batch, 1)
 
     def insert(self, arrived_ms: int, records: list[Outgoing]) -> None:
-        """Records in offset order, each in its place among those that are here, as if it had arrived with them."""
+        """Records in offset order, each in its place among those that are here.
+
+        Args:
+            arrived_ms: before anything came that is stored and lies behind them.
+        """
         for record in records:
-            for index, batch in enumerate(self._batches):
-                if batch.records[-1][6] >= record[6]:
-                    place = bisect_left(batch.records, record[6], key=lambda other: other[6])
-                    merged = [*batch.records[:place], record, *batch.records[place:]]
-                    self._batches[index] = Batch(batch.arrived_ms, merged, _size_bytes(merged))
-                    self.count += 1
-                    self.size_bytes += _size_bytes([record])
-                    break
+            index = bisect_left(self._batches, record[6], key=lambda batch: batch.records[-1][6])
+            if index < len(self._batches) and self._batches[index].records[0][6] <= record[6]:
+                batch = self._batches[index]
+                place = bisect_left(batch.records, record[6], key=lambda other: other[6])
+                merged = [*batch.records[:place], record, *batch.records[place:]]
+                self._batches[index] = Batch(batch.arrived_ms, merged, _size_bytes(merged))
             else:
-                self.add(arrived_ms, [record])
+                self._batches.insert(index, Batch(arrived_ms, [record], _size_bytes([record])))
+            self.count += 1
+            self.size_bytes += _size_bytes([record])
 
     def take(self, max_records: int, max_bytes: int) -> list[Outgoing]:
         """The first, of one batch, at least one; `confirm` or `put_back` must follow."""

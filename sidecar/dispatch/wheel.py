@@ -29,6 +29,7 @@ from connectors.kafka import BY_KEY, HEADER_ERRORS
 from sidecar.dispatch.cancels import Cancels, Pending, Tombstone
 from sidecar.dispatch.clock_ahead import ClockAhead
 from sidecar.dispatch.decisions import Decisions
+from sidecar.dispatch.deferred import Deferred
 from sidecar.dispatch.intake_pause import IntakePause
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
@@ -163,7 +164,7 @@ class WheelPartition:
         self._store = opened.store
         self.position = self._replay_from = opened.complete_to_offset
         self._ready = Ready(self._store, self._watermark)
-        tombstones = [Tombstone(*entry) for entry in opened.extra.get("tombstones", [])]
+        tombstones = [Tombstone(entry[0], entry[-1]) for entry in opened.extra.get("tombstones", [])]
         buried = [progress.lowest_needed + ahead for ahead in progress.buried]
         self._cancels = Cancels(max(start.offset, start.end_offset), tombstones, buried)
         self._oldest_pending = progress.lowest_needed
@@ -178,8 +179,9 @@ class WheelPartition:
         self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
         self._brought: dict[int, int] = {}
         """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
-        self._is_waiting_for_late = False
-        """Whether no more cancels are taken in before what came due, or what is in hand, is sent."""
+        self._is_waiting = False
+        """Whether nothing more is taken in before what came due, or what is in hand, is sent."""
+        self._deferred = Deferred()
         self._taken: list[Outgoing] = []
         self._buried: list[Outgoing] = []
         """Those of what is taken that go to the dead letters."""
@@ -228,7 +230,7 @@ class WheelPartition:
 
         Where the disk is full, ``trouble`` says so, and ``position`` stays at the first record that is not taken in.
         """
-        if self._pause or self._is_waiting_for_late:
+        if self._pause or self._is_waiting:
             return  # what follows the first record that is not taken in is read again with it
         self._told_ms = now_ms
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
@@ -245,8 +247,7 @@ class WheelPartition:
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                 except HEADER_ERRORS:
-                    if not self._reject(_UNREADABLE, message, [], offset, now_ms):
-                        break
+                    self._reject(_UNREADABLE, message, [], offset, now_ms)
                     self.position = offset + 1
                     continue
                 timestamp_ms = message.timestamp()[1]
@@ -257,8 +258,8 @@ class WheelPartition:
                     topic, delivered, uniq_key, due_ms = found
                     record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
                     if due_ms <= now_ms and offset >= replay_until:
-                        if cancels and not self._take_in(now_ms):
-                            break
+                        if cancels:
+                            self._take_in(now_ms)
                         self._arriving.append(record)
                     elif offset >= replay_until or (due_ms, offset) > watermark:
                         schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
@@ -282,7 +283,7 @@ class WheelPartition:
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        if self._pause or self._is_waiting_for_late:  # there is: from the first record that is not taken in
+        if self._pause or self._is_waiting:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
@@ -292,43 +293,48 @@ class WheelPartition:
         plan = self._plans.of(offset)
         request = self._parser.parse(headers, offset, timestamp_ms, plan)
         if isinstance(request, Rejection):
-            return self._reject(request, message, headers, offset, now_ms)
+            self._reject(request, message, headers, offset, now_ms)
+            return True
         if isinstance(request, Cancel | Replace):
             return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
         return self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
 
-    def _reject(self, rejection: Rejection, message: Message, headers: Headers, offset: int, now_ms: int) -> bool:
-        """A record that goes to the dead letters; False: it is read again, and with it what follows."""
-        record: Outgoing = (rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
-        return offset < self._replay_until or self._arrive(record, now_ms)
+    def _reject(self, rejection: Rejection, message: Message, headers: Headers, offset: int, now_ms: int) -> None:
+        """A record that goes to the dead letters."""
+        if offset >= self._replay_until:
+            self._arrive((rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers), now_ms)
 
     def _stage_cancel(self, pending: Pending, now_ms: int) -> bool:
         """A cancel or a replacement, to be applied with the batch; False: it is read again, as what follows."""
         staging, offset, request = self._staging, pending.offset, pending.request
         # What is read again is applied by itself: only what follows it has to be remembered.
         is_apart = bool(staging.cancels) and staging.cancels[-1].offset < self._replay_until <= offset
-        if (is_apart or staging.brings(request.uniq_key)) and not self._take_in(now_ms):
-            return False
-        # Whether something holds back the committed offset, or will when these are applied.
-        is_behind = self._is_behind or staging.is_bringing or isinstance(request, Replace)
-        ahead = self._decisions.ahead + len(staging.cancels)
-        if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
+        if is_apart or staging.brings(request.uniq_key):
+            self._take_in(now_ms)
+        is_deferred = bool(self._taken) and self._deferred.concerns(pending, self._messages_in_hand())
+        # Whether something holds back the committed offset, or will when these are applied, or after an abort.
+        is_behind = is_deferred or self._is_behind or staging.is_bringing or isinstance(request, Replace)
+        ahead = self._decisions.ahead + len(self._deferred)
+        if is_behind and ahead + len(staging.cancels) >= HITS_AHEAD_MAX and offset >= self._sends_from:
             if staging.cancels:  # few of them may have to be remembered
-                return self._take_in(now_ms) and self._stage_cancel(pending, now_ms)
-            self._is_waiting_for_late = True
+                self._take_in(now_ms)
+                return self._stage_cancel(pending, now_ms)
+            self._is_waiting = True
             return False
-        staging.cancel(pending)
+        if is_deferred:
+            self._deferred.add(pending)
+        else:
+            staging.cancel(pending)
         return True
 
-    def _arrive(self, record: Outgoing, now_ms: int) -> bool:
-        """A record that is due already; False: it is read again, and with it what follows.
+    def _arrive(self, record: Outgoing, now_ms: int) -> None:
+        """A record that is due already.
 
         Cancels before it are applied first, for it holds back the committed offset behind them alone.
         """
-        if self._staging.cancels and not self._take_in(now_ms):
-            return False
+        if self._staging.cancels:
+            self._take_in(now_ms)
         self._arriving.append(record)
-        return True
 
     def _schedule(
         self,
@@ -352,9 +358,12 @@ class WheelPartition:
         if due_ms - timestamp_ms >= window_ms:
             act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
         if origin_offset != offset:
-            if self._staging.cancels and not self._take_in(now_ms):  # one of them may have to stay in force for it
+            if self._deferred.names(uniq_key):
+                self._is_waiting = True
                 return False
-            if self._is_cancelled_copy(Schedule(*parsed), act_ms, offset):
+            if self._staging.cancels:  # one of them may have to stay in force for it
+                self._take_in(now_ms)
+            if self._is_cancelled_copy(Schedule(*parsed), offset):
                 return True
         if replayed and (act_ms, offset) <= self._watermark:
             return True
@@ -374,38 +383,25 @@ class WheelPartition:
                 headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
             record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
-            return self._arrive(record, now_ms)
+            self._arrive(record, now_ms)
+            return True
         self._staging.schedules.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
         return True
 
-    def _take_in(self, now_ms: int) -> bool:
-        """Apply what is staged, up to the first cancel that finds too many waiting for the transaction in hand.
-
-        Whether that is all of it; else no more is taken in, and ``position`` goes back to what is left. What it brings
-        is left in ``_arriving``. Raises what `Staging.take_in` does.
-        """
-        staging = self._staging
-        are_all_in = True
-        if staging.cancels:
-            fits = self._decisions.fitting(staging.cancels, self._messages_in_hand(), HITS_AHEAD_MAX)
-            are_all_in = fits == len(staging.cancels)
-            if not are_all_in:
-                self._is_waiting_for_late = True
-                self.position = staging.cancels[fits].offset
-                staging.forget_from(self.position)
+    def _take_in(self, now_ms: int) -> None:
+        """Apply what is staged; what it brings is left in ``_arriving``. Raises what `Staging.take_in` does."""
         self._late.add(now_ms, self._arriving)
         self._arriving = []
+        staging = self._staging
         # Where some of it has to be in for anything to be sent, all of it has: sending makes the room.
         within_quota = bool(staging) and staging.first_offset >= self._sends_from
         for cancels, hits in staging.take_in(self._watermark, within_quota=within_quota):
-            in_hand, is_behind = self._messages_in_hand(), self._is_behind
-            self._decisions.applied(cancels, hits, in_hand, self.position, now_ms, is_behind=is_behind)
-        return are_all_in
+            self._decisions.applied(cancels, hits, self.position, now_ms, is_behind=self._is_behind)
 
     @property
     def _is_behind(self) -> bool:
         """Whether something holds back the committed offset, or an abort may bring something that does."""
-        return bool(self._late or self._arriving or self._decisions.is_replacement_waiting)
+        return bool(self._late or self._arriving) or self._deferred.is_bringing
 
     def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
@@ -414,6 +410,7 @@ class WheelPartition:
         if self._staging:
             self.position = self._staging.first_offset
             self._staging.forget_from(self.position)
+            self._deferred.forget_from(self.position)
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
         self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
@@ -421,10 +418,10 @@ class WheelPartition:
 
     # --- cancels ------------------------------------------------------------------------------------------------------
 
-    def _is_cancelled_copy(self, copy: Schedule, act_ms: int, offset: int) -> bool:
+    def _is_cancelled_copy(self, copy: Schedule, offset: int) -> bool:
         """A copy has come, of a roll or a replacement: whether a cancel before it takes it out."""
         self._copies_read.append((offset, copy.uniq_key))
-        hit = self._cancels.copy_read(copy, act_ms, offset)
+        hit = self._cancels.copy_read(copy, offset)
         if hit is None:
             return False
         self._decisions.copy_taken_out(hit, offset)
@@ -478,7 +475,7 @@ class WheelPartition:
         at_hand, size_bytes = self._at_hand
         return (
             bool(self._pause)
-            or self._is_waiting_for_late
+            or self._is_waiting
             or (not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes))
         )
 
@@ -487,7 +484,7 @@ class WheelPartition:
         at_hand, size_bytes = self._at_hand
         return (
             not self._pause
-            and not self._is_waiting_for_late
+            and not self._is_waiting
             and (self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes))
         )
 
@@ -559,15 +556,14 @@ class WheelPartition:
         self._hold(records)
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
-        self._taken_lowest_needed = self._lowest_needed(self._taken_watermark, self._taken_position)
+        self._taken_lowest_needed = self._lowest_needed(self._taken_position)
         self._mark()
         return records
 
     def _mark(self) -> None:
         """Remember where the logs end: they hold nothing from ``position`` on, and all before it but what is late.
 
-        That is done when the committed offset has passed it. No cancel awaits a transaction here: those that do so
-        later lie behind, and are read again with the checkpoint.
+        That is done when the committed offset has passed it. No cancel is deferred here.
         """
         if self._marks and self._marks[-1].offset == self.position:
             self._marks.pop()
@@ -607,10 +603,7 @@ class WheelPartition:
         if self.is_recovering:
             return False
         done_below = self._done_below
-        return (
-            done_below > self._committed
-            or self._lowest_needed(self._watermark, done_below) > self._committed_lowest_needed
-        )
+        return done_below > self._committed or self._lowest_needed(done_below) > self._committed_lowest_needed
 
     def confirm(self) -> None:
         self._ready.confirm()
@@ -618,51 +611,48 @@ class WheelPartition:
         self._watermark, self._committed = self._taken_watermark, self._taken_position
         self._committed_lowest_needed = self._taken_lowest_needed
         self._brought = {offset: at for offset, at in self._brought.items() if at >= self._committed}
-        self._cancels.passed(self._watermark, self._committed, self._committed_lowest_needed)
+        self._cancels.passed(self._committed_lowest_needed)
         self._cancels.bury(self._replacements_buried, self._committed_lowest_needed)
         for uniq_key in self._copies.ids_among(self._buried):  # of those that roll, no copy will come
             self._cancels.not_rolled(uniq_key)
         while self._marks and self._marks[0].offset <= self._committed:
             self._committed_marks = self._marks.popleft()
         self._store.advance(self._watermark[0])
-        self._hold([])
-        self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
-        self._tell_outcomes(self._decisions.confirm(self._committed, self._now_ms), self._committed)
+        self._tell_outcomes(self._decisions.confirm(self._committed), self._committed)
         self._is_checkpointed = False
         if self._buried:
             self._buried = []
             self._expire_cancels(self._now_ms)
+        self._end_transaction()
 
     def bury(self, records: list[Outgoing]) -> None:
         """These of what was taken go to the dead letters; told before `progress` is asked for."""
         self._buried = records
 
     def put_back(self) -> None:
-        self._marks.clear()  # a cancel from before them, applied again, would be written behind them
         self._ready.put_back()
         self._late.put_back()
-        waiting = self._decisions.put_back()
         self._buried = []
         for uniq_key in self._copies.ids_among(self._taken):
-            waiting += self._cancels.taken_back(uniq_key)
-        self._hold([])
-        # One of them twice, where its id is that of a message and of a copy.
-        for _, pending in sorted({pending.offset: pending for pending in waiting}.items()):
-            if self._staging.brings(pending.uniq_key):
-                self._take_in_again()
-            self._staging.cancel(pending)
-        if waiting:
-            self._take_in_again()
+            self._cancels.not_rolled(uniq_key)
+        self._end_transaction()
 
-    def _take_in_again(self) -> None:
-        """Apply cancels that have waited for a transaction."""
+    def _end_transaction(self) -> None:
+        """Apply what has waited for it."""
+        self._hold([])
+        self._is_waiting = self._is_waiting and bool(self._late)
+        for pending in self._deferred.take():
+            if self._staging.brings(pending.uniq_key):
+                self._take_in_behind()
+            self._staging.cancel(pending)
+        if self._staging:
+            self._take_in_behind()
+
+    def _take_in_behind(self) -> None:
+        """Apply cancels that others have overtaken: what they bring goes before what has arrived since."""
         self._take_in(self._watermark[0])
-        # What they bring goes out with the offset that has decided it, else it would be brought again after a start.
-        # What may have been decided on before holds the committed offset where it is.
         brought, self._arriving = self._arriving, []
-        self._brought = {offset: max(at, self._committed) for offset, at in self._brought.items()}
-        placed = [(*record[:6], max(record[6], self._committed), record[7]) for record in brought]
-        self._late.insert(max(0, self._watermark[0]), placed)
+        self._late.insert(max(0, self._watermark[0]), brought)
 
     def _next_slot_ms(self) -> int | None:
         return self._store.next_slot_ms(self._ready.loaded_until_ms)
@@ -721,7 +711,7 @@ class WheelPartition:
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
-        settled = self._committed == self.position and not self._late and not self._staging
+        settled = self._committed == self.position and not self._late and not self._staging and not self._deferred
         settled = settled and not self.is_recovering and not self._cancels.is_any_open
         try:
             self._store.close(self._committed if settled else None, self._extra())
@@ -734,9 +724,11 @@ class WheelPartition:
             )
 
     def _checkpoint(self) -> None:
-        # A cancel in force is nowhere but in memory and in Kafka: no checkpoint may lie behind it.
+        # A cancel in force is nowhere but in memory and in Kafka, as what a replacement brings, until that is sent: no
+        # checkpoint may lie behind it.
         offset, marks = self._committed_marks
-        if self._cancels.is_any_open or self._cancels.is_any_across(offset):
+        is_bringing = any(replacement < offset for replacement in self._brought)
+        if is_bringing or self._cancels.is_any_open or self._cancels.is_any_across(offset):
             return
         try:
             self._store.checkpoint(offset, marks, self._extra())
@@ -756,10 +748,10 @@ class WheelPartition:
             "topics": self._view.topics_to_keep,
         }
 
-    def _lowest_needed(self, watermark: tuple[int, int], committed: int) -> int:
+    def _lowest_needed(self, committed: int) -> int:
         # A message that is brought is nowhere else but in its replacement.
         brought = [offset for offset, at in self._brought.items() if at >= committed]
-        return self._cancels.lowest_needed(min([self._oldest_pending, *brought]), watermark, committed)
+        return self._cancels.lowest_needed(min([self._oldest_pending, *brought]), committed)
 
     def _find_oldest_pending(self) -> int:
         # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.

@@ -140,8 +140,8 @@ def cancels_are_not_kept_for_roll_copies(patch: Patch) -> None:
 def tombstones_are_not_kept(patch: Patch) -> None:
     copy_read = Cancels.copy_read
 
-    def without_trace(self: Cancels, schedule: Schedule, act_ms: int, offset: int) -> Pending | None:
-        hit = copy_read(self, schedule, act_ms, offset)
+    def without_trace(self: Cancels, schedule: Schedule, offset: int) -> Pending | None:
+        hit = copy_read(self, schedule, offset)
         self._tombstones.clear()
         return hit
 
@@ -303,17 +303,6 @@ def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:
     patch.setattr(WheelPartition, "is_recovering", property(lambda self: self.position < self._replay_until))
 
 
-def what_is_brought_after_a_doubt_is_not_needed(patch: Patch) -> None:
-    """By a rebuild, from the moment on at which the doubt is over."""
-    lowest_needed = WheelPartition._lowest_needed
-
-    def forgetful(self: WheelPartition, watermark: tuple[int, int], committed: int) -> int:
-        self._brought.clear()
-        return lowest_needed(self, watermark, committed)
-
-    patch.setattr(WheelPartition, "_lowest_needed", forgetful)
-
-
 def what_is_buried_in_place_of_a_copy_is_not_remembered(patch: Patch) -> None:
     """A rebuild finds no copy of the replacement's message, and brings it again."""
     patch.setattr(Cancels, "buried_from", lambda self, lowest_needed, now: [])
@@ -360,7 +349,6 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_postponed_is_due_beyond_the_wheel,
     what_is_postponed_is_not_known_to_be_on_its_way,
     what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
-    what_is_brought_after_a_doubt_is_not_needed,
     what_is_buried_in_place_of_a_copy_is_not_remembered,
     a_copy_of_an_earlier_process_counts_as_ones_own,
 )

@@ -1,13 +1,13 @@
 """One wheel partition by itself, through 300 random stories; and faults that these are quick to find."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from sidecar.dispatch.cancels import Cancels, Pending, speaks_of
-from sidecar.dispatch.decisions import Decisions
+from sidecar.dispatch.cancels import Pending, speaks_of
+from sidecar.dispatch.deferred import Deferred
 from sidecar.dispatch.staging import Staging
 from sidecar.dispatch.wheel import WheelPartition
 from tests.simulation.histories import first_to_tell
@@ -28,46 +28,33 @@ HAPPENINGS = {
 """What a story tells of itself, less what is rare."""
 
 
-def a_cancel_applied_again_is_kept_twice(patch: Patch) -> None:
-    keep = Cancels.keep
+def what_is_in_hand_is_decided_at_once(patch: Patch) -> None:
+    patch.setattr(Deferred, "concerns", lambda _self, _pending, _in_hand: False)
 
-    def keep_twice(self: Cancels, pending: Pending, position: int) -> bool:
-        is_kept_already = any(other.offset == pending.offset for other in self._in_force.get(pending.uniq_key, []))
-        kept = keep(self, pending, position)
-        if kept and is_kept_already:
-            self._in_force[pending.uniq_key].append(pending)
-        return kept
 
-    patch.setattr(Cancels, "keep", keep_twice)
+def what_names_the_message_of_a_waiting_replacement_does_not_wait(patch: Patch) -> None:
+    def concerns(_self: Deferred, pending: Pending, in_hand: Mapping[bytes, Collection[str]]) -> bool:
+        return any(speaks_of(pending.request, topic) for topic in in_hand.get(pending.uniq_key, ()))
+
+    patch.setattr(Deferred, "concerns", concerns)
 
 
 def cancels_that_have_waited_are_applied_in_one_go(patch: Patch) -> None:
     """Though some of them name what others bring."""
-    put_back = WheelPartition.put_back
+    end = WheelPartition._end_transaction
 
-    def put_back_in_one_go(self: WheelPartition) -> None:
+    def end_in_one_go(self: WheelPartition) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(Staging, "brings", lambda _self, _uniq_key: False)
-            put_back(self)
+            end(self)
 
-    patch.setattr(WheelPartition, "put_back", put_back_in_one_go)
-
-
-def what_names_the_message_of_a_waiting_replacement_does_not_wait(patch: Patch) -> None:
-    def naming(_self: Decisions, cancels: Sequence[Pending], in_hand: Mapping[bytes, Collection[str]]) -> set[int]:
-        return {
-            pending.offset
-            for pending in cancels
-            if any(speaks_of(pending.request, topic) for topic in in_hand.get(pending.uniq_key, ()))
-        }
-
-    patch.setattr(Decisions, "_naming", naming)
+    patch.setattr(WheelPartition, "_end_transaction", end_in_one_go)
 
 
 FAULTS: Mapping[Mutation, int] = {
-    a_cancel_applied_again_is_kept_twice: 190,
+    what_is_in_hand_is_decided_at_once: 0,
     cancels_that_have_waited_are_applied_in_one_go: 0,
-    what_names_the_message_of_a_waiting_replacement_does_not_wait: 50,
+    what_names_the_message_of_a_waiting_replacement_does_not_wait: 150,
     a_copy_of_an_earlier_process_counts_as_ones_own: 370,
     cancels_are_not_kept_for_roll_copies: 0,
     what_arrived_due_is_forgotten_by_an_abort: 0,

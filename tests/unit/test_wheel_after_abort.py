@@ -87,3 +87,37 @@ def test_a_cancel_that_waits_and_stays_in_force_is_told_once(tmp_path: Path) -> 
     wheel.offer([due(offset, NOW_MS + 5_000) for offset in range(2, 12)], NOW_MS)
     sent(wheel, NOW_MS)
     assert [outcomes for outcomes in told if outcomes] == [{1: "cancelled"}]
+
+
+def test_what_is_brought_goes_before_what_was_stored_since(tmp_path: Path) -> None:
+    """Behind its replacement lies what a start from there would store, and send, once more."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 5, uniq_key=b"a")], NOW_MS)
+    now_ms = NOW_MS + 10
+    assert [record[6] for record in wheel.take(now_ms, 10, 10_000)] == [0]
+    replacing = [("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")]
+    wheel.offer([message(1, REAL_TOPIC, *replacing), due(2, now_ms + 5)], now_ms)
+    now_ms += 10
+    wheel.offer([due(3, NOW_MS)], now_ms)
+    wheel.put_back()
+    committed = [(record[6], offset) for (record,), (offset, _) in (sent(wheel, now_ms, most=1) for _ in range(3))]
+    assert committed == [(1, 3), (2, 3), (3, 4)]
+
+
+def test_a_copy_is_not_taken_in_before_a_cancel_that_waits(tmp_path: Path) -> None:
+    """Two messages with one id: the cancel waits since one is in hand, and means the copy of the other, too."""
+    wheel = opened(tmp_path)
+    before_ms = NOW_MS - PLAN.roll_window_ms
+    rolling = due(0, NOW_MS + PLAN.roll_window_ms + 5_000, timestamp_ms=before_ms, uniq_key=b"a")
+    wheel.offer([rolling], NOW_MS)
+    (rolled,), _ = sent(wheel, NOW_MS)
+    wheel.offer([due(1, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
+    assert [record[6] for record in wheel.take(NOW_MS, 10, 10_000)] == [1]
+    log = [message(2, ("TIMER_DEL_UNIQKEY", b"a")), message(3, *rolled[4]), due(4, NOW_MS + 5_000)]
+    wheel.offer(log, NOW_MS)
+    assert wheel.position == 3
+    assert wheel.is_full
+    wheel.confirm()
+    assert wheel.has_room
+    wheel.offer(log[1:], NOW_MS)
+    assert (wheel.position, wheel.figures.pending) == (5, 1)

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 
-from sidecar.dispatch.wheel import CHECKPOINT_EVERY_MS, MARKS_MAX, WheelPartition
-from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+from sidecar.dispatch.wheel import CHECKPOINT_EVERY_MS, LOOK_EVERY_MS, MARKS_MAX, WheelPartition
+from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 HOUR_MS = 3_600_000
 BATCH = 10
@@ -63,3 +64,36 @@ def test_a_cancel_that_waited_for_an_aborted_transaction_is_not_forgotten_by_a_c
     assert again.position == committed[0] == 5
     assert sent(again, now_ms)[0] == []
     assert [record[6] for record in sent(again, NOW_MS + HOUR_MS)[0]] == [1]
+
+
+def with_a_replacement_carried_out(directory: Path) -> tuple[WheelPartition, list[Message]]:
+    """Its message waits to be sent; it was decided by records behind it, which were read when it was committed already.
+
+    The partition, in ``directory``/second, and the log.
+    """
+    first = opened(directory / "first")
+    rolling = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    names = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    replacing = message(1, REAL_TOPIC, *names)
+    first.offer([rolling], NOW_MS)
+    (rolled,), _ = sent(first, NOW_MS)
+    first.offer([replacing], NOW_MS)
+    _, progress = sent(first, NOW_MS)
+    log = [rolling, replacing, message(2, *rolled[4]), due(3, NOW_MS + HOUR_MS)]
+    wheel = opened(directory / "second", *progress, end=4)
+    wheel.offer(log[wheel.position : 3], NOW_MS)
+    sent(wheel, NOW_MS)
+    wheel.tick(NOW_MS + LOOK_EVERY_MS)
+    wheel.offer(log[3:], NOW_MS)
+    return wheel, log
+
+
+@pytest.mark.parametrize("is_disk_gone", [False, True])
+def test_a_replacement_is_not_forgotten_before_its_message_is_sent(tmp_path: Path, is_disk_gone: bool) -> None:
+    wheel, log = with_a_replacement_carried_out(tmp_path)
+    records, progress = sent(wheel, NOW_MS, most=0)
+    assert records == []
+    wheel.tick(NOW_MS + LOOK_EVERY_MS + CHECKPOINT_EVERY_MS)
+    again = opened(tmp_path / ("third" if is_disk_gone else "second"), *progress, end=4)
+    again.offer(log[again.position :], NOW_MS)
+    assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == [b"b"]
