@@ -189,6 +189,7 @@ class Loop:
         self._health.turned()
         self._look_at_the_clock()
         self._intake.hold(self._held())
+        self._intake.go_on()
         # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
         drafts = self._draft(now_ms)
         wait_s = 0.0 if drafts or self._questions.is_busy else self._wait_s(now_ms)
@@ -340,7 +341,7 @@ class Loop:
             self._abort(error)
             return
         for draft in drafts:
-            self._confirm(draft)
+            draft.source.confirm()
         self._put.committed()
         self._limit = min(self._settings.batch_records, self._limit * 2)
         self._health.broker_answers()
@@ -376,12 +377,6 @@ class Loop:
         """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
         code = error.code()
         return code in REFUSALS or (self._settings.skip_unknown_error and code not in PASSING)
-
-    def _confirm(self, draft: Draft) -> None:
-        try:
-            draft.source.confirm()
-        except SOURCE_FAILURES as failure:
-            self._intake.fail(draft.source, failure)
 
     def _put_back(self, draft: Draft) -> None:
         try:

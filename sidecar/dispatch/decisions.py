@@ -5,7 +5,7 @@
     unknown     nothing by that id has been heard of
 
 A cancel decides itself where it finds its message at once. Otherwise the copy of a roll decides it (`cancels`), or the
-end of the log up to which such a copy may come. Those of what is in the transaction in hand wait (`deferred`).
+end of the log up to which such a copy may come. One of what is in the transaction in hand is not read before that ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence

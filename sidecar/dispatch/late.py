@@ -4,7 +4,6 @@ They wait batch by batch, in the order of their offsets, and go out in that orde
 stand at the first that is left.
 """
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -56,24 +55,6 @@ class Late:
             batch = Batch(arrived_ms, records, _size_bytes(records))
             self._batches.append(batch)
             self._count(batch, 1)
-
-    def insert(self, arrived_ms: int, records: list[Outgoing]) -> None:
-        """Records in offset order, each in its place among those that are here.
-
-        Args:
-            arrived_ms: before anything came that is stored and lies behind them.
-        """
-        for record in records:
-            index = bisect_left(self._batches, record[6], key=lambda batch: batch.records[-1][6])
-            if index < len(self._batches) and self._batches[index].records[0][6] <= record[6]:
-                batch = self._batches[index]
-                place = bisect_left(batch.records, record[6], key=lambda other: other[6])
-                merged = [*batch.records[:place], record, *batch.records[place:]]
-                self._batches[index] = Batch(batch.arrived_ms, merged, _size_bytes(merged))
-            else:
-                self._batches.insert(index, Batch(arrived_ms, [record], _size_bytes([record])))
-            self.count += 1
-            self.size_bytes += _size_bytes([record])
 
     def take(self, max_records: int, max_bytes: int) -> list[Outgoing]:
         """The first, of one batch, at least one; `confirm` or `put_back` must follow."""

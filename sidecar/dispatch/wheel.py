@@ -26,10 +26,9 @@ from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
 from connectors.kafka import BY_KEY, HEADER_ERRORS
-from sidecar.dispatch.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.cancels import Cancels, Pending, Tombstone, speaks_of
 from sidecar.dispatch.clock_ahead import ClockAhead
 from sidecar.dispatch.decisions import Decisions
-from sidecar.dispatch.deferred import Deferred
 from sidecar.dispatch.intake_pause import IntakePause
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
@@ -179,14 +178,15 @@ class WheelPartition:
         self._decisions = Decisions(self._cancels, start.offset, hit_before, self._bring)
         self._brought: dict[int, int] = {}
         """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
-        self._is_waiting = False
-        """Whether nothing more is taken in before what came due, or what is in hand, is sent."""
-        self._deferred = Deferred()
+        self._is_waiting_for_late = False
+        """Whether nothing more is taken in before what came due is sent."""
+        self._is_waiting_for_hand = False
+        """The same, before the transaction in hand has come to its end; that is soon, and reading goes on."""
         self._taken: list[Outgoing] = []
         self._buried: list[Outgoing] = []
         """Those of what is taken that go to the dead letters."""
         self._in_hand: dict[bytes, set[str]] | None = None
-        """Made when the first cancel asks."""
+        """By id, the destinations of that; made when the first cancel asks."""
         self._taken_watermark = self._watermark
         self._taken_position = self.position
         self._taken_lowest_needed = self._committed_lowest_needed = progress.lowest_needed
@@ -230,7 +230,7 @@ class WheelPartition:
 
         Where the disk is full, ``trouble`` says so, and ``position`` stays at the first record that is not taken in.
         """
-        if self._pause or self._is_waiting:
+        if self._is_held or self._is_waiting_for_hand:
             return  # what follows the first record that is not taken in is read again with it
         self._told_ms = now_ms
         now_ms = self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
@@ -283,7 +283,9 @@ class WheelPartition:
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        if self._pause or self._is_waiting:  # there is: from the first record that is not taken in
+        if (
+            self._pause or self._is_waiting_for_late or self._is_waiting_for_hand
+        ):  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
@@ -311,20 +313,19 @@ class WheelPartition:
         is_apart = bool(staging.cancels) and staging.cancels[-1].offset < self._replay_until <= offset
         if is_apart or staging.brings(request.uniq_key):
             self._take_in(now_ms)
-        is_deferred = bool(self._taken) and self._deferred.concerns(pending, self._messages_in_hand())
-        # Whether something holds back the committed offset, or will when these are applied, or after an abort.
-        is_behind = is_deferred or self._is_behind or staging.is_bringing or isinstance(request, Replace)
-        ahead = self._decisions.ahead + len(self._deferred)
-        if is_behind and ahead + len(staging.cancels) >= HITS_AHEAD_MAX and offset >= self._sends_from:
+        if self._taken and self._is_in_hand(request):  # whether it comes in time is not known yet
+            self._is_waiting_for_hand = True
+            return False
+        # Whether something holds back the committed offset, or will when these are applied.
+        is_behind = self._is_behind or staging.is_bringing or isinstance(request, Replace)
+        ahead = self._decisions.ahead + len(staging.cancels)
+        if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
             if staging.cancels:  # few of them may have to be remembered
                 self._take_in(now_ms)
                 return self._stage_cancel(pending, now_ms)
-            self._is_waiting = True
+            self._is_waiting_for_late = True
             return False
-        if is_deferred:
-            self._deferred.add(pending)
-        else:
-            staging.cancel(pending)
+        staging.cancel(pending)
         return True
 
     def _arrive(self, record: Outgoing, now_ms: int) -> None:
@@ -358,9 +359,6 @@ class WheelPartition:
         if due_ms - timestamp_ms >= window_ms:
             act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
         if origin_offset != offset:
-            if self._deferred.names(uniq_key):
-                self._is_waiting = True
-                return False
             if self._staging.cancels:  # one of them may have to stay in force for it
                 self._take_in(now_ms)
             if self._is_cancelled_copy(Schedule(*parsed), offset):
@@ -401,7 +399,7 @@ class WheelPartition:
     @property
     def _is_behind(self) -> bool:
         """Whether something holds back the committed offset, or an abort may bring something that does."""
-        return bool(self._late or self._arriving) or self._deferred.is_bringing
+        return bool(self._late or self._arriving)
 
     def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""
@@ -410,7 +408,6 @@ class WheelPartition:
         if self._staging:
             self.position = self._staging.first_offset
             self._staging.forget_from(self.position)
-            self._deferred.forget_from(self.position)
             self._late.drop(lambda record: record[6] >= self.position)
         self._decisions.undo_from(self.position)
         self._brought = {offset: at for offset, at in self._brought.items() if at < self.position}
@@ -427,15 +424,15 @@ class WheelPartition:
         self._decisions.copy_taken_out(hit, offset)
         return True
 
-    def _messages_in_hand(self) -> Mapping[bytes, set[str]]:
-        """By id, the destinations of what is in the transaction in hand."""
+    def _is_in_hand(self, request: Cancel | Replace) -> bool:
+        """Whether something that it names is in the transaction in hand."""
         if self._in_hand is None:
             self._in_hand = {}
             for record in self._taken:
                 if not isinstance(record[0], Rejection):
                     uniq_key = next((value for name, value in record[4] if name == _UNIQ_KEY and value), b"")
                     self._in_hand.setdefault(uniq_key, set()).add(self._view.real_topic(record))
-        return self._in_hand
+        return any(speaks_of(request, topic) for topic in self._in_hand.get(request.uniq_key, ()))
 
     def _hold(self, taken: list[Outgoing]) -> None:
         self._taken, self._in_hand = taken, None
@@ -471,21 +468,22 @@ class WheelPartition:
         return self._ready.joined + self._late.count, self._ready.joined_bytes + self._late.size_bytes
 
     @property
+    def _is_held(self) -> bool:
+        """Whether intake waits for something that may take long."""
+        return bool(self._pause) or self._is_waiting_for_late
+
+    @property
     def is_full(self) -> bool:
         at_hand, size_bytes = self._at_hand
-        return (
-            bool(self._pause)
-            or self._is_waiting
-            or (not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes))
+        return self._is_held or (
+            not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes)
         )
 
     @property
     def has_room(self) -> bool:
         at_hand, size_bytes = self._at_hand
-        return (
-            not self._pause
-            and not self._is_waiting
-            and (self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes))
+        return not self._is_held and (
+            self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes)
         )
 
     @property
@@ -563,7 +561,7 @@ class WheelPartition:
     def _mark(self) -> None:
         """Remember where the logs end: they hold nothing from ``position`` on, and all before it but what is late.
 
-        That is done when the committed offset has passed it. No cancel is deferred here.
+        That is done when the committed offset has passed it.
         """
         if self._marks and self._marks[-1].offset == self.position:
             self._marks.pop()
@@ -618,12 +616,12 @@ class WheelPartition:
         while self._marks and self._marks[0].offset <= self._committed:
             self._committed_marks = self._marks.popleft()
         self._store.advance(self._watermark[0])
+        self._hold([])
+        self._is_waiting_for_hand = False
+        self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         self._tell_outcomes(self._decisions.confirm(self._committed), self._committed)
         self._is_checkpointed = False
-        if self._buried:
-            self._buried = []
-            self._expire_cancels(self._now_ms)
-        self._end_transaction()
+        self._buried = []
 
     def bury(self, records: list[Outgoing]) -> None:
         """These of what was taken go to the dead letters; told before `progress` is asked for."""
@@ -635,24 +633,8 @@ class WheelPartition:
         self._buried = []
         for uniq_key in self._copies.ids_among(self._taken):
             self._cancels.not_rolled(uniq_key)
-        self._end_transaction()
-
-    def _end_transaction(self) -> None:
-        """Apply what has waited for it."""
         self._hold([])
-        self._is_waiting = self._is_waiting and bool(self._late)
-        for pending in self._deferred.take():
-            if self._staging.brings(pending.uniq_key):
-                self._take_in_behind()
-            self._staging.cancel(pending)
-        if self._staging:
-            self._take_in_behind()
-
-    def _take_in_behind(self) -> None:
-        """Apply cancels that others have overtaken: what they bring goes before what has arrived since."""
-        self._take_in(self._watermark[0])
-        brought, self._arriving = self._arriving, []
-        self._late.insert(max(0, self._watermark[0]), brought)
+        self._is_waiting_for_hand = False
 
     def _next_slot_ms(self) -> int | None:
         return self._store.next_slot_ms(self._ready.loaded_until_ms)
@@ -711,7 +693,7 @@ class WheelPartition:
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
-        settled = self._committed == self.position and not self._late and not self._staging and not self._deferred
+        settled = self._committed == self.position and not self._late and not self._staging
         settled = settled and not self.is_recovering and not self._cancels.is_any_open
         try:
             self._store.close(self._committed if settled else None, self._extra())

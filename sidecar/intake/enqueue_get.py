@@ -3,7 +3,8 @@
 Every assignment, revocation or loss raises ``epoch``; what belongs to an older epoch is never used again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import structlog
@@ -79,6 +80,8 @@ class EnqueueGet:
         self._held: set[Place] = set()
         self._behind: set[Place] = set()
         """Partitions whose source could not keep all it was offered: read again from its position."""
+        self._left: dict[Place, list[Run]] = {}
+        """What sources have left until the transaction in hand has come to its end, and what came behind it."""
         self._assigned_in_call: set[Place] = set()
         self._reopening = Reopening(clock)
         self._failure: Exception | None = None
@@ -98,8 +101,7 @@ class EnqueueGet:
         del self.sources[place]
         source.close()
         self._consumer.pause([TopicPartition(*place)])
-        self._paused.discard(place)
-        self._behind.discard(place)
+        self._forget(place)
         self._put_off(place, error)
 
     def hold(self, places: Collection[Place]) -> None:
@@ -108,6 +110,13 @@ class EnqueueGet:
         for place in self._held - self._paused:
             self._pause(place)
             self._behind.add(place)  # what was fetched for it and not yet consumed is gone
+            self._left.pop(place, None)
+
+    def go_on(self) -> None:
+        """Between transactions: hand over what sources have left for the end of one."""
+        if self._left:
+            left, self._left = self._left, {}
+            self._hand_over(chain.from_iterable(left.values()))
 
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
@@ -129,7 +138,7 @@ class EnqueueGet:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        return self._hand_over(messages) if messages else 0
+        return self._hand_over(self._runs(messages)) if messages else 0
 
     def known_end(self, place: Place) -> int | None:
         """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""
@@ -141,32 +150,45 @@ class EnqueueGet:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, messages: list[Message]) -> int:
+    def _hand_over(self, runs: Iterable[Run]) -> int:
         now_ms = self._clock.now_ms()
         count = 0
-        for place, run, end_offset in self._runs(messages):
+        for run in runs:
+            place = run.place
             source = self.sources.get(place)
             if source is None:
                 continue
             if place in self._assigned_in_call:
                 self._reread(place, source.position)
-            elif end_offset is not None:
-                source.reached_end(end_offset)
+            elif place in self._left:
+                self._left[place].append(run)
+            elif run.end_offset is not None:
+                source.reached_end(run.end_offset)
             else:
-                try:
-                    source.offer(run, now_ms)
-                except SOURCE_FAILURES as error:
-                    self.fail(source, error)
-                    continue
-                count += len(run)
-                if source.position <= (run[-1].offset() or 0):
-                    self._behind.add(place)
-                self._metrics.ingested.labels(self._queue_of(place[0])).inc(len(run))
-                if source.is_full and place not in self._paused:
-                    self._pause(place)
+                count += self._offer(source, run, now_ms)
         if count:
             self._health.broker_answers()
         return count
+
+    def _offer(self, source: Source, run: Run, now_ms: int) -> int:
+        """How many records it has been handed."""
+        place, messages, _ = run
+        try:
+            source.offer(messages, now_ms)
+        except SOURCE_FAILURES as error:
+            self.fail(source, error)
+            return 0
+        self._metrics.ingested.labels(self._queue_of(source.topic)).inc(len(messages))
+        is_behind = source.position <= (messages[-1].offset() or 0)
+        if source.is_full:
+            if is_behind:
+                self._behind.add(place)
+            if place not in self._paused:
+                self._pause(place)
+        elif is_behind:
+            left = [message for message in messages if (message.offset() or 0) >= source.position]
+            self._left[place] = [Run(place, left)]
+        return len(messages)
 
     def _runs(self, messages: list[Message]) -> list[Run]:
         runs: list[Run] = []
@@ -213,6 +235,7 @@ class EnqueueGet:
 
     def _reread(self, place: Place, offset: int) -> None:
         """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
+        self._left.pop(place, None)
         try:
             self._consumer.seek(TopicPartition(*place, offset))
         except KafkaException as error:
@@ -346,8 +369,7 @@ class EnqueueGet:
             source = self.sources.pop(place, None)
             if source is not None:
                 source.close()
-            self._paused.discard(place)
-            self._behind.discard(place)
+            self._forget(place)
             self._reopening.forget(place)
             self._health.stopped.pop(_name(place), None)
         self._tell_assignment()
@@ -358,7 +380,7 @@ class EnqueueGet:
         if source is not None:
             source.close()
             self._consumer.pause([TopicPartition(*place)])
-            self._paused.discard(place)
+            self._forget(place)
         self._health.stopped[_name(place)] = reason
         self._tell_assignment()
         log.error(
@@ -367,6 +389,12 @@ class EnqueueGet:
             reason=reason,
             operator_action="stop the sidecar and choose with 'timewheel progress set', then start it again",
         )
+
+    def _forget(self, place: Place) -> None:
+        """How reading stood for a source that is closed."""
+        self._paused.discard(place)
+        self._behind.discard(place)
+        self._left.pop(place, None)
 
     def _tell_assignment(self) -> None:
         self._health.places = frozenset(self.sources)

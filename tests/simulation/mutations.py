@@ -20,6 +20,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake import parse_wheel
 from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.enqueue_get import EnqueueGet
 from sidecar.intake.parse_wheel import Schedule
 from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing
@@ -314,6 +315,10 @@ def a_copy_of_an_earlier_process_counts_as_ones_own(patch: Patch) -> None:
     patch.setattr(Cancels, "copy_taken_in", lambda self, uniq_key, _: copy_taken_in(self, uniq_key, 2**62))
 
 
+def what_waits_for_the_end_of_a_transaction_is_forgotten(patch: Patch) -> None:
+    patch.setattr(EnqueueGet, "go_on", lambda self: self._left.clear())
+
+
 MUTATIONS: Sequence[Mutation] = (
     progress_is_committed_before_its_records,
     a_commit_that_times_out_counts_as_aborted,
@@ -351,4 +356,5 @@ MUTATIONS: Sequence[Mutation] = (
     what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
     what_is_buried_in_place_of_a_copy_is_not_remembered,
     a_copy_of_an_earlier_process_counts_as_ones_own,
+    what_waits_for_the_end_of_a_transaction_is_forgotten,
 )

@@ -299,7 +299,7 @@ class Story:
             if wheel.position >= len(self._log):
                 wheel.reached_end(len(self._log))
             self._happens("read", f"{position} to {wheel.position} of {len(self._log)} {wheel.trouble}")
-        self.met["waiting"] += wheel._is_waiting
+        self.met["waiting"] += wheel._is_waiting_for_late or wheel._is_waiting_for_hand
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -357,8 +357,7 @@ class Story:
         if self._mode.fails and self._chance.random() < 0.08:
             self._crash()
         else:
-            with self._until_it_fails():
-                self._wheel.confirm()
+            self._wheel.confirm()
 
     def _send(self, record: Outgoing, taken: Taken) -> None:
         topic, _, _, value, headers, _, _, _ = record

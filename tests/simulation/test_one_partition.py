@@ -1,13 +1,11 @@
 """One wheel partition by itself, through 300 random stories; and faults that these are quick to find."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from sidecar.dispatch.cancels import Pending, speaks_of
-from sidecar.dispatch.deferred import Deferred
 from sidecar.dispatch.staging import Staging
 from sidecar.dispatch.wheel import WheelPartition
 from tests.simulation.histories import first_to_tell
@@ -29,32 +27,17 @@ HAPPENINGS = {
 
 
 def what_is_in_hand_is_decided_at_once(patch: Patch) -> None:
-    patch.setattr(Deferred, "concerns", lambda _self, _pending, _in_hand: False)
+    patch.setattr(WheelPartition, "_is_in_hand", lambda _self, _request: False)
 
 
-def what_names_the_message_of_a_waiting_replacement_does_not_wait(patch: Patch) -> None:
-    def concerns(_self: Deferred, pending: Pending, in_hand: Mapping[bytes, Collection[str]]) -> bool:
-        return any(speaks_of(pending.request, topic) for topic in in_hand.get(pending.uniq_key, ()))
-
-    patch.setattr(Deferred, "concerns", concerns)
-
-
-def cancels_that_have_waited_are_applied_in_one_go(patch: Patch) -> None:
-    """Though some of them name what others bring."""
-    end = WheelPartition._end_transaction
-
-    def end_in_one_go(self: WheelPartition) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Staging, "brings", lambda _self, _uniq_key: False)
-            end(self)
-
-    patch.setattr(WheelPartition, "_end_transaction", end_in_one_go)
+def what_one_replacement_brings_is_not_there_for_the_next(patch: Patch) -> None:
+    """Where both are read at once."""
+    patch.setattr(Staging, "brings", lambda _self, _uniq_key: False)
 
 
 FAULTS: Mapping[Mutation, int] = {
     what_is_in_hand_is_decided_at_once: 0,
-    cancels_that_have_waited_are_applied_in_one_go: 0,
-    what_names_the_message_of_a_waiting_replacement_does_not_wait: 150,
+    what_one_replacement_brings_is_not_there_for_the_next: 0,
     a_copy_of_an_earlier_process_counts_as_ones_own: 370,
     cancels_are_not_kept_for_roll_copies: 0,
     what_arrived_due_is_forgotten_by_an_abort: 0,

@@ -45,14 +45,14 @@ def test_a_start_does_not_read_again_what_a_standing_backlog_has_left_behind(tmp
     assert sorted(record[6] for record in stored) == [n for n in range(end) if n % BATCH == BATCH - 1]
 
 
-def test_a_cancel_that_waited_for_an_aborted_transaction_is_not_forgotten_by_a_checkpoint(tmp_path: Path) -> None:
+def test_a_cancel_after_an_aborted_transaction_is_not_forgotten_by_a_checkpoint(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS + 500, uniq_key=b"m"), due(1, NOW_MS + HOUR_MS)], NOW_MS)
     now_ms = NOW_MS + 600
     wheel.tick(now_ms)
     assert [record[6] for record in wheel.take(now_ms, 5_000, 10**7)] == [0]
-    wheel.offer([message(2, ("TIMER_DEL_UNIQKEY", b"m")), due(3, NOW_MS - 1), due(4, NOW_MS - 1)], now_ms)
     wheel.put_back()
+    wheel.offer([message(2, ("TIMER_DEL_UNIQKEY", b"m")), due(3, NOW_MS - 1), due(4, NOW_MS - 1)], now_ms)
     committed = 0, ""
     for _ in range(2):
         records, committed = sent(wheel, now_ms, 1)

@@ -98,9 +98,9 @@ def test_nothing_waits_for_a_copy_that_went_to_the_dead_letters(tmp_path: Path) 
     wheel.tick(NOW_MS)
     rolls_ms = NOW_MS + 10_000
     records = wheel.take(rolls_ms, 10, 2**20)
-    wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)], rolls_ms)
     wheel.bury(records)
     wheel.confirm()
+    wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)], rolls_ms)
     assert lowest_needed(wheel, rolls_ms + LOOK_EVERY_MS) == 2
 
 
