@@ -122,13 +122,14 @@ class Judge:
         """What has become of the order there is final.
 
         A later process may tell it once more of a replacement whose message is taken out before it is written, and of
-        what takes it out: no copy says that both were carried out.
+        what takes it out: no copy says that both were carried out. So it may of a cancel that has taken out one of
+        several with an id, when it takes out the copy of another.
         """
         order, before = self._written[offset], self._told.get(offset)
-        is_one_of_a_chain = any(message.names is not None for message in self._spoken_of(order))
+        may_be_forgotten = self._are_ids_reused or any(message.names is not None for message in self._spoken_of(order))
         if order.uniq_key is not None:
-            is_one_of_a_chain = is_one_of_a_chain or bool(self._orders_of(order))
-        is_told_again = is_one_of_a_chain and before is not None and before.process < process
+            may_be_forgotten = may_be_forgotten or bool(self._orders_of(order))
+        is_told_again = may_be_forgotten and before is not None and before.process < process
         is_as_before = before is None or (is_told_again and before.outcome == outcome)
         expect(is_as_before, f"{order} is told {outcome} by process {process}, and was before: {before}")
         self._told[offset] = Told(outcome, process)

@@ -105,7 +105,7 @@ class Judge:
         """By partition the metadata as last seen, and its L."""
         self._highest_ms = 0
         self._turns: list[int] = []
-        """The highest time that the clock has shown, after each turn."""
+        """The highest time that the clock has shown, by each turn."""
         self._outcomes = self._count_outcomes()
 
     def _count_outcomes(self) -> dict[str, float]:
@@ -113,9 +113,13 @@ class Judge:
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 
+    def look_at_the_clock(self) -> None:
+        """What it shows may have been seen."""
+        self._highest_ms = max(self._highest_ms, self._world.clock.now_ms())
+
     def watch(self) -> None:
         kafka = self._world.kafka
-        self._highest_ms = max(self._highest_ms, self._world.clock.now_ms())
+        self.look_at_the_clock()
         self._turns.append(self._highest_ms)
         for topic in (*TOPICS, DEAD, WHEEL):
             for log in kafka.topics[topic].logs:

@@ -275,6 +275,7 @@ class World:
 
     def _step_back(self) -> None:
         self.tell("the clock steps back")
+        self.judge.look_at_the_clock()
         self.clock.step_wall(-self.chance.choice([500, 5_000]))
 
     def _end_faults(self) -> None:
