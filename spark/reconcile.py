@@ -51,6 +51,10 @@ COLUMNS = (
 )
 
 
+_SENT_BACK = -1
+"""For a level, of what a consumer sent back: it has none before its next attempt."""
+
+
 class Rules(NamedTuple):
     """By what is judged.
 
@@ -93,79 +97,58 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
 def fold(facts: DataFrame) -> DataFrame:
     """Facts by identity: counts, and the numbers of the only record of a kind. See `reconcile`."""
     kind = F.col("kind")
-    asks, arrives = kind.isin(*ASKS), kind.isin(*ARRIVALS)
-    hops, rolls, postponed = kind == "retry", kind == "rolled", kind == "postponed"
-
-    def number(condition: Column) -> Column:
-        return F.count_if(condition)
+    asks, arrives, rolls = kind.isin(*ASKS), kind.isin(*ARRIVALS), kind == "rolled"
 
     def only(condition: Column, name: str, alias: str) -> Column:
         return F.max(F.when(condition, F.col(name))).alias(alias)
 
+    # What an original and its copies have in common; of a few million, two that differ will hardly ever look the same.
+    said = F.xxhash64(F.when(rolls, F.col("of_offset")).otherwise(F.col("offset")), "partition", "due_ms")
+    level = F.when(kind == "send_back", _SENT_BACK).otherwise(F.col("level"))
     sums = facts.groupBy(*IDENTITY).agg(
-        number(asks).alias("asks"),
-        number(kind.isin("replace", "cancel")).alias("takes_back"),
-        number(hops).alias("hops"),
-        number(rolls).alias("rolls"),
-        number(postponed).alias("postponed"),
-        number(arrives).alias("arrivals"),
-        F.max(F.when(asks, (kind == "send_back").cast("int"))).alias("sent_back"),
-        *(only(asks, name, name) for name in ("level", "partition", "offset", "due_ms")),
+        F.count_if(asks).alias("asks"),
+        F.count_if(kind.isin("replace", "cancel")).alias("takes_back"),
+        F.count_if(kind.isin("retry", "postponed")).alias("copies"),
+        F.count_if(rolls).alias("rolls"),
+        F.count_if(arrives).alias("arrivals"),
+        F.max(F.when(asks, level)).alias("level"),
+        *(only(asks, name, name) for name in ("partition", "offset", "due_ms")),
         only(asks, "timestamp_ms", "scheduled_ms"),
         F.max(F.when(asks, F.col("append_time").cast("int"))).alias("append_time"),
-        *(only(hops, name, f"hop_{name}") for name in ("level", "partition", "offset", "due_ms", "timestamp_ms")),
-        *(only(rolls, name, f"roll_{name}") for name in ("of_offset", "partition", "due_ms")),
-        *(F.min(F.when(rolls, F.col(name))).alias(f"roll_{name}_min") for name in ("of_offset", "partition", "due_ms")),
+        F.min(F.when(asks | rolls, said)).alias("said"),
+        F.max(F.when(asks | rolls, said)).alias("also_said"),
         only(arrives, "timestamp_ms", "delivered_ms"),
         only(arrives, "partition", "delivered_partition"),
         only(arrives, "offset", "delivered_offset"),
-        only(arrives, "due_ms", "claimed_ms"),
     )
     c = F.col
-    true_copies = (
-        (c("level") == 0)
-        & (c("sent_back") == 0)
-        & (c("roll_of_offset") == c("offset"))
-        & (c("roll_of_offset_min") == c("offset"))
-        & (c("roll_partition") == c("partition"))
-        & (c("roll_partition_min") == c("partition"))
-        & (c("roll_due_ms") == c("due_ms"))
-        & (c("roll_due_ms_min") == c("due_ms"))
-    )
-    once = (c("takes_back") == 0) & (c("arrivals") <= 1)
-    is_plain = once & (
-        ((c("asks") == 1) & ((c("rolls") == 0) | F.coalesce(true_copies, F.lit(False))))
-        | ((c("asks") == 0) & (c("hops") == 1) & (c("rolls") == 0))
-    )
-    is_unasked = (c("takes_back") == 0) & (c("asks") + c("hops") + c("rolls") + c("postponed") == 0)
+    are_copies_true = F.coalesce((c("level") == 0) & (c("said") == c("also_said")), F.lit(False))
+    is_asked_once = (c("asks") == 1) & ((c("rolls") == 0) | are_copies_true)
+    is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once
+    is_unasked = (c("takes_back") == 0) & (c("asks") + c("rolls") + c("copies") == 0)
     return sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
 
 
-def _asked_once(names: TopicNames) -> list[Column]:
+def _asked_once(names: TopicNames) -> list[Column | str]:
     """Columns for `judge`, of an identity that `fold` can decide."""
     c = F.col
-    is_hop = c("asks") == 0
-
-    def either(name: str, hop: str) -> Column:
-        return F.when(is_hop, c(f"hop_{hop}")).otherwise(c(name)).alias(name)
-
-    level = F.when(is_hop, c("hop_level")).when(c("sent_back") == 0, c("level"))
-    topic = F.when(c("sent_back") == 1, F.lit(names.send_back)).otherwise(topic_kinds.schedule_topic(level, names))
+    level = F.when(c("level") != _SENT_BACK, c("level"))
+    topic = F.when(c("level") == _SENT_BACK, names.send_back).otherwise(topic_kinds.schedule_topic(level, names))
     return [
         *map(F.col, IDENTITY),
         topic.alias("topic"),
-        either("partition", "partition"),
-        either("offset", "offset"),
-        either("scheduled_ms", "timestamp_ms"),
+        "partition",
+        "offset",
+        "scheduled_ms",
         level.alias("level"),
         topic_kinds.group(c("destination"), names).alias("group"),
-        either("due_ms", "due_ms"),
-        F.coalesce(c("append_time") == 1, F.lit(True)).alias("append_time"),
-        c("arrivals"),
-        c("rolls"),
-        c("delivered_ms"),
-        c("delivered_partition"),
-        c("delivered_offset"),
+        "due_ms",
+        (c("append_time") == 1).alias("append_time"),
+        "arrivals",
+        "rolls",
+        "delivered_ms",
+        "delivered_partition",
+        "delivered_offset",
         F.lit(None).cast("bigint").alias("cut_ms"),
         F.lit(False).alias("is_void"),
         F.lit(None).cast("string").alias("remark"),
