@@ -398,7 +398,7 @@ class WheelPartition:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether something holds back the committed offset, or an abort may bring something that does."""
+        """Whether something holds back the committed offset."""
         return bool(self._late or self._arriving)
 
     def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:

@@ -171,14 +171,14 @@ class EnqueueGet:
         return count
 
     def _offer(self, source: Source, run: Run, now_ms: int) -> int:
-        """How many records it has been handed."""
+        """How many of the records are handed over."""
         place, messages, _ = run
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:
             self.fail(source, error)
             return 0
-        self._metrics.ingested.labels(self._queue_of(source.topic)).inc(len(messages))
+        count = len(messages)
         is_behind = source.position <= (messages[-1].offset() or 0)
         if source.is_full:
             if is_behind:
@@ -188,7 +188,9 @@ class EnqueueGet:
         elif is_behind:
             left = [message for message in messages if (message.offset() or 0) >= source.position]
             self._left[place] = [Run(place, left)]
-        return len(messages)
+            count -= len(left)
+        self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
+        return count
 
     def _runs(self, messages: list[Message]) -> list[Run]:
         runs: list[Run] = []
