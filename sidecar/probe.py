@@ -10,6 +10,7 @@ are served by ``poll``, which nobody calls for the other admin clients.
     _RESOLVE                    no such host                                    bootstrap_servers, DNS
     "SSL routines" in another   our certificate is missing, or not accepted     ssl.*
     "SSL handshake failed"      TLS is spoken to a listener that does not       security.protocol
+    "SSL connection closed …"   the same, where the listener was quick to go    security.protocol
     (in the log) Disconnected   the listener wants TLS or a login               security.protocol
     _TRANSPORT and others       refused, no route, too slow                     bootstrap_servers, the network
 """
@@ -42,6 +43,7 @@ _UNKNOWN_REMEDY = "check bootstrap_servers, and the security settings under kafk
 _LINE = re.compile(
     r"(?:\[thrd:[^]]*\]: )?(?:.*?://)?(?P<broker>[^/\s]+)/\w+: (?P<text>.*?)(?: \(after [^()]*\))?", re.S
 )
+_NO_TLS = re.compile("SSL handshake failed|SSL connection closed by peer")
 _WORDS_MAX = 400
 
 _librdkafka = logging.getLogger("librdkafka")
@@ -102,7 +104,7 @@ class Probe:
                 return self._made(error.str(), remedy)
         for error in told:
             if error.code() != KafkaError._ALL_BROKERS_DOWN:
-                return self._made(error.str(), _PROTOCOL if "SSL handshake failed" in error.str() else _REMEDY)
+                return self._made(error.str(), _PROTOCOL if _NO_TLS.search(error.str()) else _REMEDY)
         return self._made(closed, _PROTOCOL) if closed else None
 
     def _made(self, told: str, remedy: str) -> Cause:

@@ -71,7 +71,7 @@ def test_a_probe_tells_that_its_certificate_is_missing(secured: SecuredKafka) ->
 
 def test_a_probe_that_speaks_tls_to_a_plain_listener_says_so(secured: SecuredKafka, kafka: Kafka) -> None:
     told = why(kafka.bootstrap_servers, secured.login(ADMIN))
-    assert "SSL handshake failed" in told.words
+    assert "SSL" in told.words, "a failed handshake, or a connection that was closed before it failed"
     assert "security.protocol" in told.remedy
 
 

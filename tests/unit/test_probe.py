@@ -17,6 +17,7 @@ CERTIFICATE = (KafkaError._SSL, f"{AT}SSL handshake failed: certificate verify f
 RESOLVE = (KafkaError._RESOLVE, "kafka:9092/bootstrap: Failed to resolve 'kafka:9092' (after 2ms in state CONNECT)")
 REFUSED = (KafkaError._TRANSPORT, "kafka:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused")
 NO_TLS = (KafkaError._TRANSPORT, f"{AT}SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?")
+GONE = (KafkaError._TRANSPORT, f"{AT}Disconnected: SSL connection closed by peer (after 2ms in state SSL_HANDSHAKE)")
 NO_CERTIFICATE = (KafkaError._TRANSPORT, f"{AT}Receive failed: error:0A000412:SSL routines::alert bad certificate")
 CLOSED = "[thrd:kafka:9092/bootstrap]: kafka:9092/bootstrap: Disconnected: closed by peer (after 1ms in state UP)"
 
@@ -60,6 +61,7 @@ def a_probe() -> tuple[Probe, Admin]:
         ([CERTIFICATE, ALL_DOWN], "kafka:9092: SSL handshake failed: certificate verify failed", "ssl.ca.location"),
         ([RESOLVE], "kafka:9092: Failed to resolve 'kafka:9092'", "DNS"),
         ([REFUSED], "kafka:9092: Connect to ipv4#10.0.0.1:9092 failed: Connection refused", "bootstrap_servers"),
+        ([GONE], "kafka:9092: Disconnected: SSL connection closed by peer", "protocol"),
         ([NO_TLS], "kafka:9092: SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?", "protocol"),
         ([NO_CERTIFICATE], f"kafka:9092: {NO_CERTIFICATE[1].removeprefix(AT)}", "ssl.certificate.location"),
         ([REFUSED, RESOLVE, LOGIN], "kafka:9092: SASL authentication error: Invalid password", "sasl.mechanism"),
