@@ -283,9 +283,7 @@ class WheelPartition:
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        if (
-            self._pause or self._is_waiting_for_late or self._is_waiting_for_hand
-        ):  # there is: from the first record that is not taken in
+        if self._is_held or self._is_waiting_for_hand:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
         self._expire_cancels(self._watermark[0])
@@ -436,6 +434,7 @@ class WheelPartition:
 
     def _hold(self, taken: list[Outgoing]) -> None:
         self._taken, self._in_hand = taken, None
+        self._is_waiting_for_hand = False
 
     def _bring(self, replacement: Pending, deciding_offset: int) -> None:
         """A replacement is carried out: its message goes out."""
@@ -617,7 +616,6 @@ class WheelPartition:
             self._committed_marks = self._marks.popleft()
         self._store.advance(self._watermark[0])
         self._hold([])
-        self._is_waiting_for_hand = False
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         self._tell_outcomes(self._decisions.confirm(self._committed), self._committed)
         self._is_checkpointed = False
@@ -634,7 +632,6 @@ class WheelPartition:
         for uniq_key in self._copies.ids_among(self._taken):
             self._cancels.not_rolled(uniq_key)
         self._hold([])
-        self._is_waiting_for_hand = False
 
     def _next_slot_ms(self) -> int | None:
         return self._store.next_slot_ms(self._ready.loaded_until_ms)

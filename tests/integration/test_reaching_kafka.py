@@ -71,7 +71,8 @@ def test_a_probe_tells_that_its_certificate_is_missing(secured: SecuredKafka) ->
 
 def test_a_probe_that_speaks_tls_to_a_plain_listener_says_so(secured: SecuredKafka, kafka: Kafka) -> None:
     told = why(kafka.bootstrap_servers, secured.login(ADMIN))
-    assert "SSL" in told.words, "a failed handshake, or a connection that was closed before it failed"
+    # Which of the two it is depends on who is quicker: the handshake to fail, or the listener to close.
+    assert re.search("SSL handshake failed|SSL connection closed by peer", told.words)
     assert "security.protocol" in told.remedy
 
 
