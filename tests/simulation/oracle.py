@@ -340,11 +340,21 @@ class Judge:
     def _check_intake(self, partition: int) -> None:
         """What is written is taken in within seconds, and as soon as there is room on the disk."""
         for seen in self._visible((WHEEL, partition)):
-            ready_ms = self._world.room_since(self._turns[seen.turn], IN_GOOD_TIME_MS)
-            ready = max(seen.turn, bisect_left(self._turns, ready_ms))
+            last = self._last_turn_of_intake(seen.turn)
             commit = self._commit_of(partition, seen.offset)
-            in_time = commit is not None and commit.turn <= ready + self._turns_for_all
-            expect(in_time, f"{partition}@{seen.offset}, ready at turn {ready}, is taken in by {commit}")
+            in_time = commit is not None and commit.turn <= last
+            expect(in_time, f"{partition}@{seen.offset}, to be taken in by turn {last}, is taken in by {commit}")
+
+    def _last_turn_of_intake(self, turn: int) -> int:
+        """The turn by which is taken in what was written at a turn: time and turns enough, and room in all of them."""
+        time_ms = self._turns[turn]
+        while True:
+            last = max(turn, bisect_left(self._turns, time_ms + IN_GOOD_TIME_MS)) + self._turns_for_all
+            end_ms = self._turns[min(last, len(self._turns) - 1)]
+            full_until_ms = self._world.full_until(time_ms, end_ms)
+            if full_until_ms is None:
+                return last
+            time_ms = full_until_ms
 
     def _check_outcomes(self, orders: int, gone: int, perhaps: int) -> None:
         now = self._count_outcomes()

@@ -98,12 +98,10 @@ class World:
         if self._tell is not None:
             self._tell(f"{self.clock.now_ms() - 1_700_000_000_000:>8} {text}")
 
-    def room_since(self, time_ms: int, for_ms: int) -> int:
-        """The first moment from a time on after so long without a full disk, in ms."""
-        for from_ms, until_ms in self._full:
-            if from_ms < time_ms + for_ms and time_ms < until_ms:
-                time_ms = until_ms
-        return time_ms + for_ms
+    def full_until(self, from_ms: int, until_ms: int) -> int | None:
+        """When the disk had room again that was full at some time between two times, in ms."""
+        ends = [end_ms for start_ms, end_ms in self._full if start_ms < until_ms and from_ms < end_ms]
+        return max(ends, default=None)
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
