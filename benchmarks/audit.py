@@ -142,6 +142,8 @@ def _peak_mb() -> float:
     """Of the Java process under this one."""
     peaks = []
     for child in psutil.Process().children(recursive=True):
+        if child.status() == psutil.STATUS_ZOMBIE:
+            continue
         status = Path("/proc", str(child.pid), "status").read_text()
         if "org.apache.spark.deploy.SparkSubmit" in " ".join(child.cmdline()):
             peaks += [int(line.split()[1]) / 1_000 for line in status.splitlines() if line.startswith("VmHWM")]

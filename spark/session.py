@@ -30,8 +30,12 @@ _ALWAYS = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     # A fold over millions of ids is a few columns of numbers wide: larger partitions mean fewer tasks.
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
-    # Kafka's fetches of one executor follow each other; a consumer is kept for the next range of its partition.
-    "spark.kafka.consumer.cache.timeout": "1m",
+    # Kafka's fetches of one executor follow each other; a consumer is kept for the next range of its partition. What it
+    # has fetched ahead, tens of MB a partition, is then let go: what a batch has read is judged in the same memory.
+    "spark.kafka.consumer.cache.timeout": "30s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "30s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
     "spark.databricks.delta.snapshotPartitions": "2",
     # Lowest and highest of every column of every file: verdicts are read whole, and facts by day.
     "spark.databricks.delta.stats.collect": "false",

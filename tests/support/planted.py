@@ -165,7 +165,7 @@ def _redrive(planted: Planted, common: list[str]) -> None:
 def _plant(planted: Planted) -> None:
     kafka, prefix = planted.kafka, planted.prefix
     kafka.produce([cancel(prefix, "raced")])
-    copied = next(one for one in kafka.read([planted.destination], 60) if one.text("UNIQ_KEY") == "copied")
+    copied = next(one for one in kafka.read([planted.destination], 60) if one.header("UNIQ_KEY") == b"copied")
     kafka.produce([(planted.destination, copied.key, copied.value, copied.headers)])
     _deliver(planted, "early", now_ms() + HOUR_MS, now_ms())
     _deliver(planted, "ignored", None, now_ms() + 30_000)
