@@ -106,7 +106,8 @@ def fold(facts: DataFrame) -> DataFrame:
     said = F.xxhash64(F.when(rolls, F.col("of_offset")).otherwise(F.col("offset")), "partition", "due_ms")
     level = F.when(kind == "send_back", _SENT_BACK).otherwise(F.col("level"))
     # Nearly every identity is two facts in two topics: to add up before they are brought together spares nothing.
-    sums = facts.repartition("id").groupBy(*IDENTITY).agg(
+    together = facts.repartition("id")
+    sums = together.groupBy(*IDENTITY).agg(
         F.count_if(asks).alias("asks"),
         F.count_if(kind.isin("replace", "cancel")).alias("takes_back"),
         F.count_if(kind.isin("retry", "postponed")).alias("copies"),
