@@ -13,15 +13,19 @@ are served by ``poll``, which nobody calls for the other admin clients.
     "SSL connection closed …"   the same, where the listener was quick to go    security.protocol
     (in the log) Disconnected   the listener wants TLS or a login               security.protocol
     _TRANSPORT and others       refused, no route, too slow                     bootstrap_servers, the network
+    none: metadata is answered  where the brokers are, nobody gets to           advertised.listeners
 """
 
 import logging
 import re
+import socket
 from collections.abc import Callable
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from sidecar.advertised import Address, Connect, why_out_of_reach
 from sidecar.clients import admin_client
 from sidecar.health import Cause
 from sidecar.logs import masked
@@ -39,12 +43,18 @@ _REMEDIES = {
 """The more telling first: of the causes of several brokers one is told."""
 _REMEDY = "check bootstrap_servers, the network, and that brokers listen there"
 _UNKNOWN_REMEDY = "check bootstrap_servers, and the security settings under kafka"
+_ADVERTISED = (
+    "bootstrap_servers answer, and send clients on to that address: set advertised.listeners of the brokers to what "
+    "can be reached from here, or bootstrap_servers to a listener meant for this network"
+)
 
 _LINE = re.compile(
     r"(?:\[thrd:[^]]*\]: )?(?:.*?://)?(?P<broker>[^/\s]+)/\w+: (?P<text>.*?)(?: \(after [^()]*\))?", re.S
 )
 _NO_TLS = re.compile("SSL handshake failed|SSL connection closed by peer")
 _WORDS_MAX = 400
+
+T = TypeVar("T")
 
 _librdkafka = logging.getLogger("librdkafka")
 
@@ -54,26 +64,40 @@ class Probe:
 
     Args:
         make_admin: takes the settings and librdkafka's options for the two ways of being told.
+        connect: opens a connection to an address of a broker.
     """
 
-    def __init__(self, settings: Settings, make_admin: Callable[..., AdminClient] = admin_client) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        make_admin: Callable[..., AdminClient] = admin_client,
+        connect: Connect = socket.create_connection,
+    ) -> None:
         self._settings = settings
+        self._connect = connect
         self._told: list[KafkaError] = []
         self._closed = ""
         self._cause: Cause | None = None
         self.admin = make_admin(settings, error_cb=self._told.append, logger=self)
 
     def ask(self, timeout_s: float) -> Cause | None:
-        """None: a broker answers."""
-        return self._outcome(lambda: self.admin.list_topics(timeout=timeout_s))
+        """None: a broker answers, and can be reached where it says that it is."""
+        metadata = self._outcome(lambda: self.admin.list_topics(timeout=timeout_s))
+        if metadata is None or isinstance(metadata, Cause):
+            return metadata
+        addresses = [Address(str(broker.host), int(broker.port)) for broker in metadata.brokers.values()]
+        reason = why_out_of_reach(addresses, self._settings.bootstrap_servers, timeout_s, self._connect)
+        self._cause = None if reason is None else self._made(reason, _ADVERTISED)
+        return self._cause
 
     def ping(self, timeout_s: float) -> Cause | None:
         """As `ask`, with a question that costs large clusters nothing; a broker that refuses it answers, too."""
         topic = self._settings.topic_names.wheel
         # Describing a topic never makes a broker create it, as a metadata request may.
-        return self._outcome(
+        answer = self._outcome(
             lambda: self.admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
         )
+        return answer if isinstance(answer, Cause) else None
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """What librdkafka logs, as confluent-kafka passes it to a logger."""
@@ -82,17 +106,21 @@ class Probe:
         elif "Disconnected" in text:
             self._closed = text
 
-    def _outcome(self, call: Callable[[], object]) -> Cause | None:
+    def _outcome(self, call: Callable[[], T]) -> T | Cause | None:
+        """What it returns; None where a broker refuses it, which is an answer, too."""
         try:
-            call()
+            answer = call()
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
-            if error.code() < 0:  # the client's own; what a broker says is an answer
+            if error.code() < 0:  # the client's own
                 self.admin.poll(0)
+                if self._cause is not None and self._cause.remedy == _ADVERTISED:
+                    return self._cause  # the client has gone on to that address meanwhile, and fails there
                 self._cause = self._newest() or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
                 return self._cause
+            answer = None
         self._cause = None
-        return None
+        return answer
 
     def _newest(self) -> Cause | None:
         """Of what has been told since it was asked last."""

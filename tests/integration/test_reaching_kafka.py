@@ -6,16 +6,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from connectors.embedded.data_dir import new_cluster_id
+from connectors.embedded.ports import any_free
 from sidecar.health import Cause
 from sidecar.probe import Probe
 from sidecar.settings import load_settings
 from tests.integration.test_sasl_ssl import KEY_PASSWORD, TOKEN, environment
 from tests.support.kafka import Kafka
+from tests.support.own_broker import OwnBroker
 from tests.support.secured_kafka import ADMIN, Certificates, SecuredKafka, secured_kafka
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
@@ -84,6 +90,55 @@ def test_a_probe_tells_what_is_wrong_with_the_address(address: str, cause: str, 
     told = why(address, {})
     assert cause in told.words
     assert to_check in told.remedy
+
+
+@pytest.mark.parametrize(
+    ("advertised", "cause"), [("no-such-host.invalid:9092", "not known"), ("127.0.0.1:1", "Connection refused")]
+)
+def test_brokers_that_send_clients_on_to_where_nobody_gets(tmp_path: Path, advertised: str, cause: str) -> None:
+    with broker_that_is_elsewhere(tmp_path, advertised) as bootstrap_servers:
+        ended = subprocess.run(
+            [sys.executable, "-m", "sidecar", "topics", "create", "--bootstrap-servers", bootstrap_servers],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 3, ended.stderr
+    assert f"({advertised}: " in ended.stderr
+    assert cause in ended.stderr
+    assert "set advertised.listeners of the brokers" in ended.stderr
+
+
+@contextmanager
+def broker_that_is_elsewhere(directory: Path, advertised: str) -> Iterator[str]:
+    """Where it answers; it tells clients another address."""
+    port, controller_port = any_free(), any_free()
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{advertised}",
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    }
+    broker = OwnBroker(directory, new_cluster_id(), properties)
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+
+    def answers() -> bool:
+        broker.assert_runs()
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    try:
+        wait_until(answers, "the broker answers", 60, poll_s=0.2)
+        yield f"127.0.0.1:{port}"
+    finally:
+        broker.kill()
 
 
 def why(bootstrap_servers: str, options: dict[str, str]) -> Cause:

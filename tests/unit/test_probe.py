@@ -1,6 +1,8 @@
 """Why no broker answers: librdkafka's words, as operators read them."""
 
+import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,12 +31,14 @@ class Admin:
         self._error_cb = error_cb
         self._logger = logger
         self.answers = False
+        self.brokers: dict[int, SimpleNamespace] = {}
         self.errors: list[tuple[int, str]] = []
         self.lines: list[tuple[str, str]] = []
 
-    def list_topics(self, timeout: float) -> None:
+    def list_topics(self, timeout: float) -> SimpleNamespace:
         if not self.answers:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Broker transport failure"))
+        return SimpleNamespace(brokers=self.brokers)
 
     def poll(self, timeout_s: float) -> None:
         for code, text in self.errors:
@@ -51,7 +55,11 @@ def a_probe() -> tuple[Probe, Admin]:
         made.append(Admin(**told_by))
         return made[0]
 
-    return Probe(SETTINGS, make), made[0]
+    return Probe(SETTINGS, make, nowhere), made[0]
+
+
+def nowhere(address: tuple[str, int], timeout_s: float) -> socket.socket:
+    raise socket.gaierror(-2, "Name or service not known")
 
 
 @pytest.mark.parametrize(
@@ -112,3 +120,17 @@ def test_what_a_broker_repeats_of_a_secret_is_masked() -> None:
     cause = probe.ask(1)
     assert cause is not None
     assert cause.words == "kafka:9092: SASL authentication error: no such token **********"
+
+
+def test_brokers_that_send_clients_on_to_where_nobody_gets_are_away() -> None:
+    probe, admin = a_probe()
+    admin.answers = True
+    admin.brokers = {1: SimpleNamespace(host="kafka", port=29092)}
+    cause = probe.ask(1)
+    assert cause is not None
+    assert cause.words == "kafka:29092: Name or service not known"
+    assert "advertised.listeners" in cause.remedy
+    admin.answers, admin.errors = False, [RESOLVE]  # the client has gone on to there
+    assert probe.ask(1) == cause
+    admin.answers, admin.brokers = True, {}
+    assert probe.ask(1) is None
