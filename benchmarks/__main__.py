@@ -7,6 +7,7 @@ widens the spread, and a lateness does not scale at all.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from fnmatch import fnmatchcase
@@ -28,6 +29,7 @@ OUT = Path(__file__).parent / "out"
 
 def main() -> None:
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what has been started ends, too
     console = report.console()
     load = _load(arguments)
     described = machine.describe()

@@ -32,6 +32,15 @@ PROTECTED_OPTIONS = frozenset(
 
 Config = dict[str, Any]
 
+UNPOLLED = {"metadata.recovery.strategy": "none"}
+"""For clients that nobody polls while they wait for brokers.
+
+By default librdkafka begins anew with ``bootstrap.servers`` whenever all brokers are down: up to twenty times a second,
+each time with events that stay in memory until somebody polls (its issue 5546). In an outage of a night that is a core
+and gigabytes. With this, a client that has known brokers finds none again where all of them have other addresses than
+before: one that has long been without has to be made anew. The sidecar's are, when the group's session times out.
+"""
+
 BY_KEY = -1
 """The partition of a record whose key decides."""
 

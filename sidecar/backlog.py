@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from connectors.kafka import common_config
+from connectors.kafka import UNPOLLED, common_config
 from sidecar.clients import admin_client
 from sidecar.clock import Clock
 from sidecar.settings import Settings
@@ -67,6 +67,7 @@ class Backlog:
             self._known = await asyncio.to_thread(self._ask)
         except KafkaException as error:
             self._known = None  # rather nothing than what was true once
+            self._clients = None  # they may be looking in the wrong place
             log.debug("backlog not known", reason=str(error))
         finally:
             self._asked_ms = self._clock.monotonic_ms()
@@ -100,7 +101,8 @@ class Backlog:
 
     def _connect(self) -> tuple[AdminClient, Consumer]:
         settings = self._settings
-        config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-backlog")
+        options = {**UNPOLLED, **settings.kafka}
+        config = common_config(settings.bootstrap_servers, options, f"{settings.group_id}-backlog")
         # Uncommitted: a commit that is under way is not waited for.
         own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
         return admin_client(settings, role="backlog"), Consumer({**config, **own, "log_level": 0})  # nobody polls it

@@ -10,7 +10,14 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from connectors.kafka import common_config, consumer_config, delivery_timeout, producer_config, transactional_config
+from connectors.kafka import (
+    UNPOLLED,
+    common_config,
+    consumer_config,
+    delivery_timeout,
+    producer_config,
+    transactional_config,
+)
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, UsageError
@@ -59,7 +66,8 @@ def admin_client(settings: Settings, *, role: str = "admin", **told_by: Any) -> 
         told_by: ``error_cb`` and ``logger``, for a client that is polled. With any other the lines of librdkafka's log
             would pile up, one a second for each broker that is away: they are not made.
     """
-    config = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-{role}")
+    options = settings.kafka if told_by else {**UNPOLLED, **settings.kafka}
+    config = common_config(settings.bootstrap_servers, options, f"{settings.group_id}-{role}")
     return _make(AdminClient, {**config, **(told_by or {"log_level": 0})})
 
 
@@ -74,7 +82,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         Consumer,
         consumer_config(
             settings.bootstrap_servers,
-            settings.kafka,
+            {**UNPOLLED, **settings.kafka},
             group_id=settings.group_id,
             instance_id=settings.identity if settings.membership == "static" else None,
             session_timeout_ms=settings.session_timeout,
@@ -93,7 +101,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
 def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[], bool]) -> Publishing:
     failures: list[tuple[str, int, KafkaError]] = []
     on_delivery = collect_failures(failures)
-    servers, options = settings.bootstrap_servers, settings.kafka
+    servers, options = settings.bootstrap_servers, {**UNPOLLED, **settings.kafka}
     if settings.guarantee == "at_least_once":
         config = producer_config(servers, options, f"{settings.group_id}-producer")
         config |= delivery_timeout(settings.transaction_timeout)  # as within a transaction

@@ -44,8 +44,8 @@ class TopicWatch(WatchThread):
         self._findings: set[Finding] | None = None
 
     def _run(self) -> None:
-        admin = self._make_admin(self._settings)
-        while not self._left.wait(self.look(admin)):
+        # A client each time: none that is not polled may wait for brokers that are away.
+        while not self._left.wait(self.look(self._make_admin(self._settings))):
             pass
 
     def look(self, admin: AdminClient) -> float:

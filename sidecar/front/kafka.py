@@ -11,7 +11,7 @@ from connectors.async_producer import AsyncScheduledProducer
 from connectors.clients import Clients, KafkaClients
 from connectors.dead_letters import DeadLetters
 from connectors.dead_letters.cluster import Cluster
-from connectors.kafka import common_config
+from connectors.kafka import UNPOLLED, common_config
 from connectors.kafka_errors import MISSING, REFUSALS, TOO_LARGE
 from sidecar.front.at_once import (
     AtOnce,
@@ -120,7 +120,7 @@ class FrontKafka:
     def _make_scheduler(self) -> TransactionalScheduler:
         settings = self._settings
         return TransactionalScheduler(
-            self._config("http-transactions"),
+            {**UNPOLLED, **self._config("http-transactions")},
             f"{settings.group_id}-{settings.identity}-http",
             self._names,
             settings.levels,
