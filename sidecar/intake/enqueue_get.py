@@ -30,6 +30,9 @@ SOURCE_FAILURES = (OSError, StoreError)
 """What a source raises when its local store fails."""
 _OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
 
+_SAMPLED = 50
+"""Of so many records the size of one is looked at."""
+
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
 
@@ -48,6 +51,8 @@ class EnqueueGet:
     Args:
         make_source: builds the source of an assigned partition.
         before_revoke: settles the transaction in hand; called while the partitions are still ours.
+        batch_records, batch_bytes: most that is read at a time, the bytes about. What a source has no room for is
+            thrown away, with all that was fetched behind it, and fetched again.
         queue_of: a schedule topic's queue, the metrics' label.
     """
 
@@ -63,6 +68,7 @@ class EnqueueGet:
         health: Health,
         metrics: Metrics,
         batch_records: int,
+        batch_bytes: int,
         queue_of: Callable[[str], str],
     ) -> None:
         self.sources: dict[Place, Source] = {}
@@ -75,6 +81,9 @@ class EnqueueGet:
         self._health = health
         self._metrics = metrics
         self._batch_records = batch_records
+        self._batch_bytes = batch_bytes
+        self._limit = batch_records
+        """Records that are read at a time."""
         self._queue_of = queue_of
         self._paused: set[Place] = set()
         self._held: set[Place] = set()
@@ -129,16 +138,19 @@ class EnqueueGet:
         self._resume()
         self._assigned_in_call.clear()
         try:
-            messages = self._consumer.consume(self._batch_records, 0)
+            messages = self._consumer.consume(self._limit, 0)
             if not messages and timeout_s > 0:
                 first = self._consumer.poll(timeout_s)
-                messages = [] if first is None else [first, *self._consumer.consume(self._batch_records, 0)]
+                messages = [] if first is None else [first, *self._consumer.consume(self._limit, 0)]
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        return self._hand_over(self._runs(messages)) if messages else 0
+        if not messages:
+            return 0
+        self._limit = self._fitting(messages)
+        return self._hand_over(self._runs(messages))
 
     def known_end(self, place: Place) -> int | None:
         """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""
@@ -147,6 +159,12 @@ class EnqueueGet:
         except KafkaException:
             return None
         return end if end >= 0 else None
+
+    def _fitting(self, messages: list[Message]) -> int:
+        """How many records to read next, if they are as large as these."""
+        sample = messages[::_SAMPLED]
+        sample_bytes = sum(map(len, sample))
+        return max(1, min(self._batch_records, self._batch_bytes * len(sample) // max(1, sample_bytes)))
 
     # --- records ------------------------------------------------------------------------------------------------------
 

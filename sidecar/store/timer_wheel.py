@@ -180,7 +180,7 @@ class TimerWheel:
         if lowest < 0:
             raise ValueError("a slot time must not be negative")
         if highest - lowest >= self._length:
-            raise self._conflict(highest * self.precision_ms, lowest * self.precision_ms)
+            self._keep_apart(numbers)
         # One integer key of (slot, place in the batch): sorting values is several times faster than argsort.
         bits = count.bit_length()
         keys = ((numbers - lowest) << bits) | np.arange(count, dtype=np.int64)
@@ -485,6 +485,15 @@ class TimerWheel:
             if occupied[at]:
                 return begin + at
         return None
+
+    def _keep_apart(self, numbers: Int64Array) -> None:
+        """Raise SlotConflict where two slots of a batch, more than a lap apart, fall on one place."""
+        slots = np.unique(numbers)
+        places, first = np.unique(slots % self._length, return_index=True)
+        if len(places) < len(slots):
+            wanted = int(np.delete(slots, first)[0])
+            held = int(slots[slots % self._length == wanted % self._length][0])
+            raise self._conflict(wanted * self.precision_ms, held * self.precision_ms)
 
     def _conflict(self, wanted_ms: int, held_ms: int) -> SlotConflict:
         return SlotConflict(

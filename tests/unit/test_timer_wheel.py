@@ -211,10 +211,18 @@ def test_a_put_over_a_live_slot_of_another_lap_is_refused(wheel: TimerWheel) -> 
     assert wheel.slot(T_MS + LAP_MS)[1:4] == (52, 52, 1)
 
 
-def test_a_batch_wider_than_a_lap_is_refused(wheel: TimerWheel) -> None:
-    with pytest.raises(SlotConflict):
-        wheel.put_batch(int64(T_MS, T_MS + LAP_MS), int64(0, 52))
+def test_a_batch_with_two_laps_of_one_place_is_refused(wheel: TimerWheel) -> None:
+    with pytest.raises(SlotConflict, match=f"slot {T_MS + LAP_MS} ms falls on slot {T_MS} ms"):
+        wheel.put_batch(int64(T_MS + PRECISION_MS, T_MS + LAP_MS, T_MS), int64(0, 52, 104))
     assert wheel.num_from(T_MS) == 0
+
+
+def test_a_batch_may_be_wider_than_a_lap(wheel: TimerWheel) -> None:
+    """As where cancels name what was put before and after a stop of the delivery."""
+    times = int64(T_MS, T_MS + LAP_MS + PRECISION_MS, T_MS)
+    assert wheel.put_batch(times, int64(0, 52, 104)).tolist() == [-1, -1, 0]
+    assert wheel.put_batch(times, int64(156, 208, 260), np.array([-1] * 3, np.int32)).tolist() == [104, 52, 156]
+    assert wheel.first_occupied(0) is None
 
 
 def test_a_time_before_the_epoch_is_refused(wheel: TimerWheel) -> None:

@@ -1,0 +1,64 @@
+"""How much is read at a time."""
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, Message
+
+from sidecar.clock import SystemClock
+from sidecar.health import Health
+from sidecar.intake.enqueue_get import EnqueueGet
+from sidecar.intake.start_finder import StartFinder
+from sidecar.metrics import Metrics
+
+BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
+
+
+class Fetched:
+    """A consumer that has fetched records of one size after another, as many as are asked for."""
+
+    def __init__(self, *sizes: int | None) -> None:
+        self._sizes = list(sizes)
+        self.asked: list[int] = []
+
+    def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        pass
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        self.asked.append(count)
+        size = self._sizes.pop(0)
+        value = None if size is None else b"v" * size
+        return [Message(topic="SCHEDULE_TOPIC_XXXX-wheel", partition=0, offset=0, value=value)] * count
+
+
+def reading(consumer: Fetched) -> EnqueueGet:
+    clock = SystemClock()
+
+    def nobody(*_: object) -> Any:
+        raise AssertionError
+
+    return EnqueueGet(
+        cast(Consumer, consumer),
+        [],
+        cast(StartFinder, None),
+        nobody,
+        nobody,
+        clock=clock,
+        health=Health(clock),
+        metrics=Metrics("0"),
+        batch_records=BATCH_RECORDS,
+        batch_bytes=BATCH_BYTES,
+        queue_of=str,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "next_count"),
+    [(None, 5_000), (0, 5_000), (200, 5_000), (1_600, 5_000), (10_000, 800), (1_000_000, 8), (9_000_000, 1)],
+)
+def test_of_large_records_fewer_are_read_at_a_time(size: int | None, next_count: int) -> None:
+    consumer = Fetched(200, size, 200, 200)
+    intake = reading(consumer)
+    for _ in range(4):
+        intake.read(0)
+    assert consumer.asked == [BATCH_RECORDS, BATCH_RECORDS, next_count, BATCH_RECORDS]
