@@ -83,8 +83,9 @@ def consumer_config(
         instance_id: for static membership; None for a dynamic member.
     """
     config = {
-        # Waiting for a fetch costs nothing; each wait ends as soon as there is a record.
-        "fetch.wait.max.ms": 500,
+        # A wait ends as soon as there is a record, but not for a partition that was paused when it began: the first
+        # records of one that is resumed come so late.
+        "fetch.wait.max.ms": 100,
         "fetch.queue.backoff.ms": 5,
         # What librdkafka holds for a partition is thrown away when that partition is paused: keep it small.
         "queued.min.messages": 20_000,

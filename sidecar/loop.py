@@ -123,7 +123,7 @@ class Loop:
             health=health,
             metrics=metrics,
             batch_records=settings.batch_records,
-            batch_bytes=min(settings.batch_bytes, settings.read_ahead_bytes),
+            batch_bytes=min(settings.batch_bytes, settings.read_ahead_bytes * 3 // 4),
             queue_of=queue_of,
         )
 

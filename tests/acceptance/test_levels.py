@@ -132,6 +132,25 @@ def test_a_partition_that_was_paused_and_comes_back_is_read_on(
     judge(ids(500), kafka.read([destination], 500, 60)).assert_exactly_once()
 
 
+@pytest.mark.long
+def test_a_partition_whose_read_ahead_is_small_is_read_on_in_time(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    """A broker keeps the fetch that was open at the pause, and with it the partition's next, for the fetch's wait."""
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    sidecar.settings |= {"levels": "2s", "read_ahead_bytes": 20_000}  # some 30 records
+    sidecar.start()
+    producer = kafka.producer()
+    began = time.monotonic()
+    for number, (topic, key, value, headers) in enumerate(scheduled(prefix, destination, 1_200, levels=1)):
+        producer.produce(topic, value, key, headers=list(headers))
+        producer.poll(max(0.0, began + number / 200 - time.monotonic()))
+    assert producer.flush(10) == 0
+    verdict = judge(ids(1_200), kafka.read([destination], 1_200))
+    verdict.assert_exactly_once()
+    assert verdict.percentile(0.5) < 60, f"the median lateness is {verdict.percentile(0.5)} ms"
+
+
 def test_console_producer_lines_with_three_headers_are_delivered(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
