@@ -179,8 +179,6 @@ class TimerWheel:
         lowest, highest = int(numbers.min()), int(numbers.max())
         if lowest < 0:
             raise ValueError("a slot time must not be negative")
-        if highest - lowest >= self._length:
-            self._keep_apart(numbers)
         # One integer key of (slot, place in the batch): sorting values is several times faster than argsort.
         bits = count.bit_length()
         keys = ((numbers - lowest) << bits) | np.arange(count, dtype=np.int64)
@@ -193,6 +191,8 @@ class TimerWheel:
         sorted_positions = positions[order]
         numbers = slot_of[starts] + lowest
         indexes = numbers % self._length
+        if highest - lowest >= self._length:
+            self._keep_apart(numbers, indexes)
         slots = self._words.take(indexes, axis=0).view(TIMER_WHEEL_SLOT).reshape(-1)
         held_ms, slot_ms = slots["time_ms"], numbers * self.precision_ms
         occupied = slots["num"] > 0
@@ -486,13 +486,12 @@ class TimerWheel:
                 return begin + at
         return None
 
-    def _keep_apart(self, numbers: Int64Array) -> None:
+    def _keep_apart(self, numbers: Int64Array, indexes: Int64Array) -> None:
         """Raise SlotConflict where two slots of a batch, more than a lap apart, fall on one place."""
-        slots = np.unique(numbers)
-        places, first = np.unique(slots % self._length, return_index=True)
-        if len(places) < len(slots):
-            wanted = int(np.delete(slots, first)[0])
-            held = int(slots[slots % self._length == wanted % self._length][0])
+        order = np.argsort(indexes, kind="stable")
+        clash = np.flatnonzero(np.diff(indexes[order]) == 0)
+        if len(clash):
+            held, wanted = numbers[order[clash[0] : clash[0] + 2]].tolist()
             raise self._conflict(wanted * self.precision_ms, held * self.precision_ms)
 
     def _conflict(self, wanted_ms: int, held_ms: int) -> SlotConflict:

@@ -26,6 +26,17 @@ def scheduled(
         yield f"{prefix}SCHEDULE_TOPIC_XXXX-{number % levels + 1}", b"k%d" % number, VALUE, headers
 
 
+def produce_evenly(
+    kafka: Kafka, records: Iterator[tuple[str, bytes | None, bytes | None, Headers]], per_second: int
+) -> None:
+    producer = kafka.producer()
+    began = time.monotonic()
+    for number, (topic, key, value, headers) in enumerate(records):
+        producer.produce(topic, value, key, headers=list(headers))
+        producer.poll(max(0.0, began + number / per_second - time.monotonic()))
+    assert producer.flush(10) == 0
+
+
 def ids(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
@@ -41,12 +52,7 @@ def test_evenly_spread_records_arrive_once_and_within_100_ms(
     for _ in range(3):
         kafka.produce(scheduled(prefix, warm_up, 300))
     kafka.read([warm_up], 900)
-    producer = kafka.producer()
-    began = time.monotonic()
-    for number, (topic, key, value, headers) in enumerate(scheduled(prefix, destination, 6_000)):
-        producer.produce(topic, value, key, headers=list(headers))
-        producer.poll(max(0.0, began + number / 1_000 - time.monotonic()))
-    assert producer.flush(10) == 0
+    produce_evenly(kafka, scheduled(prefix, destination, 6_000), per_second=1_000)
     verdict = judge(ids(6_000), kafka.read([destination], 6_000))
     verdict.assert_exactly_once()
     assert verdict.percentile(0.99) < 100, f"p99 lateness is {verdict.percentile(0.99)} ms"
@@ -140,12 +146,7 @@ def test_a_partition_whose_read_ahead_is_small_is_read_on_in_time(
     destination = kafka.create_topic(f"{prefix}orders", 3)
     sidecar.settings |= {"levels": "2s", "read_ahead_bytes": 20_000}  # some 30 records
     sidecar.start()
-    producer = kafka.producer()
-    began = time.monotonic()
-    for number, (topic, key, value, headers) in enumerate(scheduled(prefix, destination, 1_200, levels=1)):
-        producer.produce(topic, value, key, headers=list(headers))
-        producer.poll(max(0.0, began + number / 200 - time.monotonic()))
-    assert producer.flush(10) == 0
+    produce_evenly(kafka, scheduled(prefix, destination, 1_200, levels=1), per_second=200)
     verdict = judge(ids(1_200), kafka.read([destination], 1_200))
     verdict.assert_exactly_once()
     assert verdict.percentile(0.5) < 60, f"the median lateness is {verdict.percentile(0.5)} ms"
