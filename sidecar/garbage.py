@@ -6,24 +6,44 @@ loop can see to them while nothing is due.
 """
 
 import gc
+import time
 
 ENOUGH = 100_000
 """Objects made since the last collection, about, that make one worth its time."""
 TOO_MANY = 5_000_000
 """When to collect whatever is going on."""
-IDLE_MS = 50
-"""A collection takes about as long."""
+USUALLY_MS = 50
+"""How long a collection takes, as long as none has been timed."""
+AT_MOST = 0.05
+"""Share of the time that is spent on it: there may be a backlog to be read, all of whose objects it looks at."""
 
 
 def tame_collector() -> None:
-    """From now on nothing is collected but by `collect_when_idle`."""
+    """From now on nothing is collected but by an `IdleCollector`."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-def collect_when_idle(idle_ms: float) -> None:
-    """Collect if there is enough to look at, and time: nothing is due for ``idle_ms``."""
-    young = gc.get_count()[0]
-    if (young > ENOUGH and idle_ms >= IDLE_MS) or young > TOO_MANY:
-        gc.collect()
+class IdleCollector:
+    """Collects now and then."""
+
+    def __init__(self) -> None:
+        self._took_ms: float = USUALLY_MS
+        self._not_before_ms = 0.0
+
+    def collect_when_idle(self, idle_ms: float) -> None:
+        """Collect if there is enough to look at, and time: nothing is due for ``idle_ms``."""
+        young = gc.get_count()[0]
+        if young <= ENOUGH:
+            return
+        began_ms = _now_ms()
+        if (idle_ms >= self._took_ms and began_ms >= self._not_before_ms) or young > TOO_MANY:
+            gc.collect()
+            ended_ms = _now_ms()
+            self._took_ms = max(USUALLY_MS, ended_ms - began_ms)
+            self._not_before_ms = ended_ms + (ended_ms - began_ms) / AT_MOST
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000

@@ -23,7 +23,7 @@ from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
-from sidecar.garbage import collect_when_idle
+from sidecar.garbage import IdleCollector
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
 from sidecar.intake.reopening import Place
@@ -113,6 +113,7 @@ class Loop:
         self._is_now_and_then = False
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
+        self._collector = IdleCollector()
         self._intake = EnqueueGet(
             clients.consumer,
             names.schedule_topics(settings.levels),
@@ -195,7 +196,7 @@ class Loop:
         # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
         drafts = self._draft(now_ms)
         wait_s = 0.0 if drafts or self._questions.is_busy else self._wait_s(now_ms)
-        collect_when_idle(wait_s * 1000)
+        self._collector.collect_when_idle(wait_s * 1000)
         if drafts:
             self._publish(drafts, now_ms)
         else:

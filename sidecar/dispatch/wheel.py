@@ -238,6 +238,7 @@ class WheelPartition:
         schedules, cancels = self._staging.schedules, self._staging.cancels
         last_from, last_plan = self._plans.since[-1]
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
+        max_delay_ms = last_plan.max_delay_ms
         rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
         try:
             for message in messages:
@@ -251,11 +252,13 @@ class WheelPartition:
                     self.position = offset + 1
                     continue
                 timestamp_ms = message.timestamp()[1]
-                latest_ms = timestamp_ms + last_plan.max_delay_ms
-                found = plain(headers, offset, latest_ms) if offset >= plain_from else None
-                if found is not None and found[3] - timestamp_ms < rolls_from_ms:
+                found = plain(headers, offset, timestamp_ms, max_delay_ms) if offset >= plain_from else None
+                if found is None:
+                    if not self._stage(message, headers, offset, timestamp_ms, now_ms):
+                        break
+                elif (due_ms := found[3]) - timestamp_ms < rolls_from_ms:
                     # What `_schedule` and `_arrive` do with one that neither rolls nor has rolled.
-                    topic, delivered, uniq_key, due_ms = found
+                    topic, delivered, uniq_key, _ = found
                     record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
                     if due_ms <= now_ms and offset >= replay_until:
                         if cancels:
@@ -263,8 +266,11 @@ class WheelPartition:
                         self._arriving.append(record)
                     elif offset >= replay_until or (due_ms, offset) > watermark:
                         schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
-                elif not self._stage(message, headers, offset, timestamp_ms, now_ms):
-                    break
+                else:
+                    topic, delivered, uniq_key, _ = found
+                    parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
+                    if not self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms):
+                        break
                 self.position = offset + 1
             self._take_in(now_ms)
         except (OSError, SlotConflict) as error:

@@ -25,7 +25,7 @@ _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
 _NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, _DELETE, _REPLACE}
 """Names that parsing looks at; they are taken off the record."""
-_SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS}
+_SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS, _TIMER_DELAY_MS}
 """Names that nearly all records do without."""
 _ZERO = ord("0")
 
@@ -35,8 +35,8 @@ Parsed = tuple[str, int, Headers, bytes, int, int, int, int, int]
 
 
 Plain = tuple[str, Headers, bytes, int]
-"""A record with a known destination and an absolute time and nothing else asked of it: the topic, the headers it is
-delivered with, its id, due_ms."""
+"""A record with a known destination and a time in milliseconds and nothing else asked of it: the topic, the headers it
+is delivered with, its id and its due time the last of them, the id, due_ms."""
 
 
 class Schedule(NamedTuple):
@@ -89,15 +89,16 @@ class WheelParser:
         self._copies = copies
         self._levels: dict[str, DelayLevels] = {}
 
-    def plain(self, headers: Headers, offset: int, latest_ms: int) -> Plain | None:
+    def plain(self, headers: Headers, offset: int, timestamp_ms: int, max_delay_ms: int) -> Plain | None:
         """What nearly every record is, for much less than `parse` takes; None: it is none, or may be none.
 
         Args:
-            latest_ms: a record due later than this is none.
+            timestamp_ms: the record's own, from which delays count.
+            max_delay_ms: a record due later after that is none.
         """
         # Names are compared one by one: each is a new string, whose hash would cost more.
         delivered: Headers = []
-        real_topic = deliver = given_id = None
+        real_topic = deliver = delay = given_id = None
         for header in headers:
             name, value = header
             if name == _REAL_TOPIC:
@@ -106,15 +107,25 @@ class WheelParser:
                 deliver = value
             elif name == _UNIQ_KEY:
                 given_id = value
+            elif name == _TIMER_DELAY_MS:
+                delay = value or b""
             elif name in _SPECIAL:
                 return None
             else:
                 delivered.append(header)
         topic = self._topics.get(real_topic)
-        if topic is None or not deliver or not deliver.isdigit() or deliver[0] == _ZERO or len(deliver) > DIGITS_MAX:
+        if topic is None:
             return None
-        due_ms = int(deliver)
-        if due_ms > latest_ms:
+        if delay is not None:  # before a time
+            if not delay.isdigit() or len(delay) > DIGITS_MAX:
+                return None
+            due_ms = timestamp_ms + int(delay)
+            deliver = b"%d" % due_ms
+        elif not deliver or not deliver.isdigit() or deliver[0] == _ZERO or len(deliver) > DIGITS_MAX:
+            return None
+        else:
+            due_ms = int(deliver)
+        if due_ms - timestamp_ms > max_delay_ms:
             return None
         uniq_key = given_id or self._id_format % offset
         delivered.append((_UNIQ_KEY, uniq_key))

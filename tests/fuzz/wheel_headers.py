@@ -67,7 +67,7 @@ def fuzz_one(data: bytes) -> None:
 
 
 def _check_the_short_way(parsed: object, headers: list[tuple[str, bytes | None]]) -> None:
-    plain = _KNOWING.plain(headers, OFFSET, AT_MS + PLAN.max_delay_ms)
+    plain = _KNOWING.plain(headers, OFFSET, AT_MS, PLAN.max_delay_ms)
     if plain is not None:
         topic, delivered, uniq_key, due_ms = plain
         assert delivered[-2:] == [("UNIQ_KEY", uniq_key), ("TIMER_OUT_MS", b"%d" % due_ms)]

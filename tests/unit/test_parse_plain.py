@@ -24,7 +24,7 @@ COPIES = Copies(b"key")
 
 usual: st.SearchStrategy[Headers] = st.lists(
     st.sampled_from([("REAL_TOPIC", b"orders"), ("TAGS", b"a"), ("UNIQ_KEY", b"u")])
-    | st.tuples(st.just("TIMER_DELIVER_MS"), numbers),
+    | st.tuples(st.sampled_from(["TIMER_DELIVER_MS", "TIMER_DELAY_MS"]), numbers),
     max_size=5,
 )
 anything: st.SearchStrategy[Headers] = st.lists(st.tuples(names, values), max_size=6)
@@ -39,7 +39,7 @@ def make() -> WheelParser:
 @given(usual | anything, st.integers(0, 10**12))
 def test_a_plain_record_is_what_the_long_way_makes_of_it(headers: Headers, offset: int) -> None:
     parser, before = make(), list(headers)
-    plain = parser.plain(headers, offset, AT_MS + MAX_DELAY_MS)
+    plain = parser.plain(headers, offset, AT_MS, MAX_DELAY_MS)
     assert headers == before
     if plain is not None:
         topic, delivered, uniq_key, due_ms = plain
@@ -51,14 +51,25 @@ def test_a_plain_record_is_what_the_long_way_makes_of_it(headers: Headers, offse
 
 def test_what_nearly_everybody_sends_is_plain() -> None:
     headers: Headers = [("REAL_TOPIC", b"orders"), ("TAGS", b"a"), ("TIMER_DELIVER_MS", b"1234567")]
-    plain = make().plain(headers, 17, 1_234_567)
+    plain = make().plain(headers, 17, AT_MS, 234_567)
     assert plain == (
         "orders",
         [("TAGS", b"a"), ("UNIQ_KEY", b"SCHEDULE_TOPIC_XXXX-wheel-3-17"), ("TIMER_OUT_MS", b"1234567")],
         b"SCHEDULE_TOPIC_XXXX-wheel-3-17",
         1_234_567,
     )
-    assert make().plain(headers, 17, 1_234_566) is None
+    assert make().plain(headers, 17, AT_MS, 234_566) is None
+
+
+def test_a_delay_in_milliseconds_is_plain_and_counts_before_a_time() -> None:
+    headers: Headers = [("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"5"), ("TIMER_DELAY_MS", b"0500")]
+    plain = make().plain(headers, 17, AT_MS, 500)
+    due_ms = AT_MS + 500
+    own_id = b"SCHEDULE_TOPIC_XXXX-wheel-3-17"
+    assert plain == ("orders", [("UNIQ_KEY", own_id), ("TIMER_OUT_MS", b"%d" % due_ms)], own_id, due_ms)
+    assert make().plain(headers, 17, AT_MS, 499) is None
+    for unreadable in (None, b"", b"-1", b"1s", b"1" * 19):
+        assert make().plain([*headers, ("TIMER_DELAY_MS", unreadable)], 17, AT_MS, MAX_DELAY_MS) is None
 
 
 def test_a_message_that_was_accepted_is_not_too_far_ahead_when_it_comes_back() -> None:
