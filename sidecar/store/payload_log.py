@@ -47,6 +47,7 @@ READ_BYTES_MAX = 4 << 20
 CHECK_PROBLEMS_MAX = 100
 
 _HEADER = struct.Struct("<II")
+_HEADER_AT = np.arange(HEADER_BYTES)
 
 
 class PayloadLog:
@@ -158,23 +159,20 @@ class PayloadLog:
         apart = (begins[1:] - ends[:-1] > READ_GAP_BYTES) | (np.diff(segment) != 0)
         apart |= np.diff((begins - begins[0]) // READ_BYTES_MAX) != 0
         stops = np.append(np.flatnonzero(apart) + 1, count).tolist()
-        heads: list[bytes] = []
+        headers = np.empty((count, HEADER_BYTES), np.uint8)
         bodies: list[bytes] = []
-        begin_list, end_list = begins.tolist(), ends.tolist()
         begin = 0
         for stop in stops:
-            first, behind = begin_list[begin], max(end_list[begin:stop])
+            first, behind = int(begins[begin]), int(ends[begin:stop].max())
             data = self._segments.read(int(bases[segment[begin]]), behind - first, first)
             if len(data) < behind - first:
                 raise self._corrupt(first, "the file ends inside it or soon after")
-            before = first - HEADER_BYTES
-            heads += [data[position - first : position - before] for position in begin_list[begin:stop]]
-            bodies += [
-                data[position - before : end - first]
-                for position, end in zip(begin_list[begin:stop], end_list[begin:stop], strict=True)
-            ]
+            at = begins[begin:stop] - first
+            headers[begin:stop] = np.frombuffer(data, np.uint8)[at[:, None] + _HEADER_AT]
+            cuts = zip((at + HEADER_BYTES).tolist(), (ends[begin:stop] - first).tolist(), strict=True)
+            bodies += [data[body:end] for body, end in cuts]
             begin = stop
-        self._verify(begins, wanted, np.frombuffer(b"".join(heads), PAYLOAD_HEADER), bodies)
+        self._verify(begins, wanted, headers.view(PAYLOAD_HEADER)[:, 0], bodies)
         if (order[1:] > order[:-1]).all():
             return bodies
         payloads = [b""] * count
