@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import structlog
 from confluent_kafka import Message
 
@@ -45,7 +44,7 @@ from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelP
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import Headers, Outgoing, Rejection, brought_by, decode_record
+from sidecar.records import Headers, Outgoing, Rejection, brought_by
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import open_store
@@ -54,7 +53,7 @@ from sidecar.store.timer_store import Marks
 
 CHECKPOINT_EVERY_MS = 1_000
 LOOK_EVERY_MS = 10_000
-"""How often the whole wheel is looked at, some 10 ms: for the oldest pending record, and for metrics."""
+"""How often the whole wheel is looked at, some 10 ms in all: for the oldest pending record, and for metrics."""
 BEYOND_ALL_OFFSETS = 2**63
 MARKS_MAX = 100
 """More than there are transactions while what is at hand is sent, with the default settings."""
@@ -199,6 +198,7 @@ class WheelPartition:
         self._staging = Staging(self._store, self._ready, self._view, taking_out)
         self._checkpointed_ms = now_ms
         self._is_checkpointed = True
+        self._looking: Generator[None, None, None] | None = None
         self._looked_ms = now_ms - LOOK_EVERY_MS  # a process that never lives long must not leave it where it is
         log.info(
             "wheel opened",
@@ -685,11 +685,11 @@ class WheelPartition:
         self._store.advance(self._quiet_until_ms())
         self._store.warm()
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
-        if now_ms - self._looked_ms >= LOOK_EVERY_MS:
+        if self._looking is None and now_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
-            # Never back: a retention has taken what was told as not needed, and after a start a slot holds it again.
-            self._oldest_pending = max(self._oldest_pending, self._find_oldest_pending())
-            self._view.look(now_ms)
+            self._looking = self._look(now_ms)
+        if self._looking is not None and next(self._looking, "over"):
+            self._looking = None
         if now_ms - self._checkpointed_ms >= CHECKPOINT_EVERY_MS and not self._is_checkpointed:
             self._checkpointed_ms = now_ms
             self._checkpoint()
@@ -738,14 +738,13 @@ class WheelPartition:
         brought = [offset for offset, at in self._brought.items() if at >= committed]
         return self._cancels.lowest_needed(min([self._oldest_pending, *brought]), committed)
 
-    def _find_oldest_pending(self) -> int:
-        # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
-        done_ms = self._watermark[0]
-        found = self._store.oldest(done_ms, done_ms if self._ready.waiting else self._ready.loaded_until_ms)
-        if found is None:
-            return self._committed
-        (payload,) = self._store.read(np.array(found[:1]), np.array(found[1:], np.int32))
-        return min(decode_record(payload)[6], self._committed)
+    def _look(self, now_ms: int) -> Generator[None, None, None]:
+        """Look at the whole wheel, a step a tick; what is stored meanwhile has higher offsets than ``committed``."""
+        committed = self._committed
+        oldest = yield from self._view.look(now_ms, self._watermark[0])
+        found = committed if oldest is None else min(oldest, committed)
+        # Never back: a retention has taken what was told as not needed, and after a start a slot holds it again.
+        self._oldest_pending = max(self._oldest_pending, found)
 
 
 def _last_key(records: list[Outgoing]) -> tuple[int, int]:

@@ -71,16 +71,30 @@ class WheelView:
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
-    def look(self, now_ms: int) -> None:
-        """Count by slots; looks at the whole wheel, some 10 ms."""
-        begin_ms, counted = now_ms, {}
-        for name, ahead_ms in DUE_WITHIN_MS.items():
-            end_ms = now_ms + ahead_ms
-            counted[name] = int(self._store.counts(begin_ms, end_ms, end_ms - begin_ms).sum())
-            begin_ms = end_ms
+    def look(self, now_ms: int, done_ms: int) -> Generator[None, None, int | None]:
+        """Look at the whole wheel, in steps: count by slots, and find the first record that is pending.
+
+        Args:
+            done_ms: the watermark's.
+
+        Returns:
+            Its offset; None: when the look began, nothing was pending.
+
+        Raises StoreError, OSError.
+        """
+        # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
+        pending_from_ms = done_ms if self._ready.waiting else self._ready.loaded_until_ms
+        ends_ms = [now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()]
+        found = yield from self._store.survey(done_ms, pending_from_ms, now_ms, ends_ms)
+        counted = dict(zip(DUE_WITHIN_MS, found.counts, strict=True))
         counted["later"] = max(0, self._store.pending_count - sum(counted.values()))
         self._due_within = counted
-        self._furthest_ms = self._store.furthest_slot_ms(now_ms)
+        self._furthest_ms = found.last_ms
+        if found.oldest is None:
+            return None
+        position, size = found.oldest
+        (payload,) = self._store.read(np.array([position]), np.array([size], np.int32))
+        return decode_record(payload)[6]
 
     def figures(self) -> WheelFigures:
         """For metrics."""

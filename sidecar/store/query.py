@@ -52,7 +52,7 @@ class Query(NamedTuple):
         """All. Raises CorruptFile, OSError."""
         first_ms, last_ms = self.wheel.slot_time_ms(self.from_ms), self.wheel.slot_time_ms(self.until_ms)
         # 1. Whole slots, then what the bounds leave of the slots that they cut.
-        total = self.wheel.num_between(first_ms, last_ms)
+        total = yield from self.wheel.num_between(first_ms, last_ms)
         if self.from_ms > first_ms:
             total -= int((due_ms((yield from self._slot(first_ms))) < self.from_ms).sum())
         if self.until_ms > last_ms:
@@ -60,8 +60,11 @@ class Query(NamedTuple):
         # 2. The first of them.
         found, count = [], 0
         for slot_ms in self.wheel.occupied_from(self.from_ms):
-            if count >= self.limit or slot_ms >= self.until_ms:
+            if count >= self.limit or (slot_ms is not None and slot_ms >= self.until_ms):
                 break
+            if slot_ms is None:
+                yield
+                continue
             found.append(self._within((yield from self._slot(slot_ms))))
             count += len(found[-1])
             yield

@@ -68,6 +68,17 @@ class Positions(NamedTuple):
     payload_log: int
 
 
+class Surveyed(NamedTuple):
+    """What a look at the whole wheel has found."""
+
+    oldest: tuple[int, int] | None
+    """Payload position and size of the first record that was pending when it began; None: none was."""
+    counts: list[int]
+    """Records in stretches of time, by slots."""
+    last_ms: int | None
+    """When the last occupied slot from now on begins."""
+
+
 class Loaded(NamedTuple):
     """Pending records of one slot, sorted by time and, within a millisecond, by arrival; arrays of shape (n,)."""
 
@@ -329,37 +340,36 @@ class TimerStore:
         """A topic's messages in the slots that are not loaded yet; None: with 10,000 topics it is not counted alone."""
         return self._topics.of(topic_hash)
 
-    def furthest_slot_ms(self, from_ms: int) -> int | None:
-        """When the last occupied slot from that of ``from_ms`` on begins; looks at the whole wheel, some 10 ms."""
-        return self._wheel.last_occupied(max(0, from_ms))
-
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Pending records per stretch of time, by slots; shape (buckets,)."""
         return self._wheel.counts(from_ms, to_ms, bucket_ms)
 
-    def oldest(self, from_ms: int, pending_from_ms: int) -> tuple[int, int] | None:
-        """Payload position and size of the first record that is pending; None: none.
-
-        Looks at the whole wheel, some 10 ms, or twice.
+    def survey(
+        self, from_ms: int, pending_from_ms: int, now_ms: int, ends_ms: Sequence[int]
+    ) -> Generator[None, None, Surveyed]:
+        """Look at the whole wheel, in steps of some tenths of a millisecond, between which the store may be used.
 
         Args:
-            from_ms: from then on checkpoints count as not needed what lies before the slots from there.
-            pending_from_ms: not before that; what is pending lies in the slots from there on.
-        """
-        first = self._first(from_ms)
-        self._needed_next_from = self._timer_log.end_position
-        if first is None:
-            self._needed_next = Positions(self._timer_log.end_position, self._payload_log.end_position)
-            return None
-        self._needed_next = first[0]
-        if pending_from_ms > from_ms:
-            first = self._first(pending_from_ms)
-        return None if first is None else (first[0].payload_log, first[1])
+            from_ms: from the next checkpoint on that holds the log up to here, what lies before the slots from there
+                counts as not needed.
+            pending_from_ms: what is pending lies in the slots from there on, as those from ``from_ms`` on do.
+            ends_ms: ascending, of the stretches of time from now on whose records are counted.
 
-    def _first(self, from_ms: int) -> tuple[Positions, int] | None:
-        """Where the first record of the slots from ``from_ms`` on stands in either log, and its payload's size."""
-        lowest = self._wheel.lowest_position(max(0, from_ms))
-        if lowest is None:
+        Raises CorruptFile, OSError.
+        """
+        ends = Positions(self._timer_log.end_position, self._payload_log.end_position)
+        times_ms = (max(0, from_ms), max(0, from_ms, pending_from_ms))
+        survey = yield from self._wheel.survey(times_ms, now_ms, ends_ms)
+        # What has come meanwhile may lie in slots that had been looked at before, but nowhere before these ends. And a
+        # slot may be empty by a cancel that has come meanwhile: that must not be missing where it is counted on.
+        self._needed_next_from = self._timer_log.end_position
+        needed, oldest = (self._first(lowest, ends.timer_log) for lowest in survey.first_pos)
+        self._needed_next = ends if needed is None else needed[0]
+        return Surveyed(None if oldest is None else (oldest[0].payload_log, oldest[1]), survey.counts, survey.last_ms)
+
+    def _first(self, lowest: int | None, end: int) -> tuple[Positions, int] | None:
+        """Where the record that is first in the timer log stands in either log, and its payload's size."""
+        if lowest is None or lowest >= end:
             return None
         position = max(lowest, self._timer_log.start_position)
         with self._distrusting():

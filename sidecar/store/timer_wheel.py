@@ -25,10 +25,11 @@ clean one its CRC must be the checkpoint's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from zlib_ng.zlib_ng import crc32
@@ -66,6 +67,17 @@ class SlotBatch:
     indexes: Int64Array
     slots: RecordArray
     generation: int
+
+
+class Survey(NamedTuple):
+    """What a look at every slot has found."""
+
+    first_pos: tuple[int | None, ...]
+    """The lowest of the slots from each of the times on that were asked for; None: all are empty."""
+    counts: list[int]
+    """Records between now and the first of the ends, between that and the second, and so on, by when slots begin."""
+    last_ms: int | None
+    """When the last occupied slot from now on begins."""
 
 
 class TimerWheel:
@@ -247,44 +259,78 @@ class TimerWheel:
 
         Looks at every slot: for a start, not for a loop.
         """
-        lowest = [int(slots["time_ms"].min()) for slots in self._occupied_between(time_ms)]
+        lowest = [int(slots["time_ms"].min()) for slots in self._occupied_between(time_ms) if len(slots)]
         return min(lowest, default=None)
 
-    def last_occupied(self, time_ms: int) -> int | None:
-        """When the last occupied slot of the whole file from that of `time_ms` on begins; or None."""
-        highest = [int(slots["time_ms"].max()) for slots in self._occupied_between(time_ms)]
-        return max(highest, default=None)
-
-    def occupied_from(self, time_ms: int) -> Iterator[int]:
+    def occupied_from(self, time_ms: int) -> Iterator[int | None]:
         """When each occupied slot from that of `time_ms` on begins, ascending, however far ahead.
 
-        The wheel may change between two of them.
+        None wherever the look has taken some tenths of a millisecond; the wheel may change between two of them.
         """
         number = self._number(time_ms)
         while True:
-            found = self._find(number, number + self._length)
+            found = None
+            for begin, index, length in self._stretches(number, self._length):
+                found = self._first_of(begin, index, length)
+                if found is not None:
+                    break
+                yield None
             if found is None:
-                farther_ms = self.first_occupied(number * self.precision_ms)
+                farther_ms = None
+                for slots in self._occupied_between(number * self.precision_ms):
+                    if len(slots):
+                        first_ms = int(slots["time_ms"].min())
+                        farther_ms = first_ms if farther_ms is None else min(farther_ms, first_ms)
+                    yield None
                 if farther_ms is None:
                     return
                 found = self._number(farther_ms)
             yield found * self.precision_ms
             number = found + 1
 
-    def lowest_position(self, time_ms: int) -> int | None:
-        """The lowest first_pos of all slots from that of `time_ms` on, however far ahead; None where all are empty.
-
-        Looks at every slot, as `first_occupied` does.
-        """
-        lowest = [int(slots["first_pos"].min()) for slots in self._occupied_between(time_ms)]
-        return min(lowest, default=None)
-
-    def num_between(self, from_ms: int, until_ms: int) -> int:
+    def num_between(self, from_ms: int, until_ms: int) -> Generator[None, None, int]:
         """Records in the slots from that of `from_ms` on and before that of `until_ms`, however far ahead.
 
-        Looks at every slot: some 10 ms for a million.
+        Looks at every slot; yields after some tenths of a millisecond, and the wheel may change meanwhile.
         """
-        return sum(int(slots["num"].sum()) for slots in self._occupied_between(from_ms, until_ms))
+        total = 0
+        for slots in self._occupied_between(from_ms, until_ms):
+            total += int(slots["num"].sum())
+            yield
+        return total
+
+    def survey(self, from_ms: Sequence[int], now_ms: int, ends_ms: Sequence[int]) -> Generator[None, None, Survey]:
+        """Look at every slot.
+
+        Yields after some tenths of a millisecond, and not where that is all; the wheel may change meanwhile: a slot is
+        told as it was when it was looked at.
+
+        Args:
+            from_ms: from when on the lowest first_pos is asked for.
+            ends_ms: ascending, of the stretches of time whose records are counted.
+        """
+        lowest: list[int | None] = [None] * len(from_ms)
+        counts = np.zeros(len(ends_ms) + 1)
+        last_ms: int | None = None
+        is_first = True
+        for slots in self._occupied_between(min(now_ms, *from_ms)):
+            if not is_first:
+                yield
+            is_first = False
+            times_ms = slots["time_ms"]
+            for number, begin_ms in enumerate(from_ms):
+                first_pos = slots["first_pos"][times_ms >= self.slot_time_ms(begin_ms)]
+                if len(first_pos):
+                    found, before = int(first_pos.min()), lowest[number]
+                    lowest[number] = found if before is None else min(found, before)
+            ahead = times_ms >= self.slot_time_ms(now_ms)
+            if ahead.any():
+                last_ms = max(last_ms or 0, int(times_ms.max()))
+            counted = slots[times_ms >= now_ms]
+            if len(counted):
+                stretch = np.searchsorted(ends_ms, counted["time_ms"], side="right")
+                counts += np.bincount(stretch, counted["num"], len(counts))
+        return Survey(tuple(lowest), counts[:-1].astype(int).tolist(), last_ms)
 
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:
         """Records in each stretch of `bucket_ms` from `from_ms` on, by when their slot begins; shape (buckets,).
@@ -466,25 +512,37 @@ class TimerWheel:
                 yield begin, self._slots[index : index + length][occupied]
 
     def _occupied_between(self, from_ms: int, until_ms: int | None = None) -> Iterator[RecordArray]:
-        """The occupied slots of the whole file from that of `from_ms` on, before that of `until_ms`; in any order."""
+        """The occupied slots of the whole file from that of `from_ms` on, before that of `until_ms`; in any order.
+
+        Copies, a stretch at a time, also one without any: the wheel may change, and be closed, between two.
+        """
         first_ms = self.slot_time_ms(from_ms)
+        until_ms = None if until_ms is None else self.slot_time_ms(until_ms)
         for begin in range(0, self._length, _LAST_CHUNK_SLOTS):
-            slots = self._slots[begin : begin + _LAST_CHUNK_SLOTS]
-            occupied = (slots["num"] > 0) & (slots["time_ms"] >= first_ms)
-            if until_ms is not None:
-                occupied &= slots["time_ms"] < self.slot_time_ms(until_ms)
-            if occupied.any():
-                yield slots[occupied]
+            yield self._occupied_at(begin, first_ms, until_ms)
         if self._length > _RELEASE_SLOTS:
             self._mapped.release()
 
+    def _occupied_at(self, index: int, first_ms: int, until_ms: int | None) -> RecordArray:
+        slots = self._slots[index : index + _LAST_CHUNK_SLOTS]
+        occupied = (slots["num"] > 0) & (slots["time_ms"] >= first_ms)
+        if until_ms is not None:
+            occupied &= slots["time_ms"] < until_ms
+        found: RecordArray = slots[occupied]
+        return found
+
     def _find(self, number: int, end: int) -> int | None:
         for begin, index, length in self._stretches(number, end - number):
-            occupied = self._is_occupied(begin, index, length)
-            at = int(occupied.argmax())
-            if occupied[at]:
-                return begin + at
+            found = self._first_of(begin, index, length)
+            if found is not None:
+                return found
         return None
+
+    def _first_of(self, number: int, index: int, length: int) -> int | None:
+        """The first occupied of the slots at `index`, which are slots `number` and following."""
+        occupied = self._is_occupied(number, index, length)
+        at = int(occupied.argmax())
+        return number + at if occupied[at] else None
 
     def _keep_apart(self, numbers: Int64Array, indexes: Int64Array) -> None:
         """Raise SlotConflict where two slots of a batch, more than a lap apart, fall on one place."""

@@ -42,6 +42,7 @@ from sidecar.store.timer_log import TimerLog
 from tests.simulation.histories import be_quiet, no_longer_than
 from tests.simulation.ledger import Violation, errors_as_violations, expect
 from tests.simulation.one_partition_judge import Judge, Written
+from tests.simulation.stretches import small_stretches
 from tests.support.one_wheel import NOW_MS, WHEEL, message, opened
 
 SEEDS = 300
@@ -53,7 +54,7 @@ SLOTS = 30
 TOPICS = (b"orders", b"payments")
 TAKEN_BYTES = 2**24
 TURNS_MAX = 600
-REST_MS = LOOK_EVERY_MS + 2_000
+REST_MS = 8 * LOOK_EVERY_MS + 2_000
 MEMORY = Path("/dev/shm")
 
 P = ParamSpec("P")
@@ -154,6 +155,7 @@ class Story:
             patch.object(wheel_module, "HITS_AHEAD_MAX", self._hits_ahead),
             patch.object(TimerLog, "append", self._disk.limited(TimerLog.append)),
             patch.object(PayloadLog, "append_batch", self._disk.limited(PayloadLog.append_batch)),
+            small_stretches(),
         ):
             self._directory = Path(directory)
             with errors_as_violations():

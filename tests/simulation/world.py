@@ -26,6 +26,7 @@ from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations
 from tests.simulation.oracle import DEAD, GROUP, Judge
 from tests.simulation.replica import Replica
+from tests.simulation.stretches import small_stretches
 from tests.simulation.users import PARTITIONS, Users
 
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
@@ -136,6 +137,7 @@ class World:
         with (
             patch.object(timer_store, "boot_id", self._boot_id),
             patch.object(opening, "boot_id", self._boot_id),
+            small_stretches(),
             errors_as_violations(),
         ):
             self._run()
@@ -312,7 +314,7 @@ class World:
 
     def _rest(self) -> None:
         """Nothing is left to do: retention may take all that is committed."""
-        for _ in range(5):
+        for _ in range(30):  # each takes a step of a look, too
             self.clock.advance(LOOK_EVERY_MS // 2)
             for replica in self.replicas:
                 self._turn(replica)

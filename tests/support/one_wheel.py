@@ -86,3 +86,9 @@ def sent(wheel: WheelPartition, now_ms: int, most: int = 5_000) -> tuple[list[Ou
     progress = wheel.progress
     wheel.confirm()
     return records, progress
+
+
+def ticks(wheel: WheelPartition, now_ms: int) -> None:
+    """So many that the whole wheel has been looked at: a tick looks at a part of it."""
+    for _ in range(20):
+        wheel.tick(now_ms)

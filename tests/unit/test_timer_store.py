@@ -19,7 +19,8 @@ from sidecar.store.files import RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
-from sidecar.store.timer_store import Loaded, Marks, TimerStore, quota_bytes_min
+from sidecar.store.timer_store import Loaded, Marks, Surveyed, TimerStore, quota_bytes_min
+from tests.support.steps import result_of
 
 SLOTS, PRECISION_MS = 10, 1_000
 LAP_SLOTS = 2 * SLOTS
@@ -30,8 +31,10 @@ SMALL = {
     "sidecar.store.opening.PAYLOAD_LOG_SEGMENT_BYTES": 150,
     "sidecar.store.timer_log.CHUNK_RECORDS": 4,
     "sidecar.store.timer_log.CHAIN_STEPS_MAX": 2,
+    "sidecar.store.timer_wheel._FIRST_CHUNK_SLOTS": 2,
+    "sidecar.store.timer_wheel._LAST_CHUNK_SLOTS": 4,
 }
-"""So that a few records fill segments, blocks and pieces."""
+"""So that a few records fill segments, blocks and pieces, and a look at the wheel has several steps."""
 
 
 class Message(NamedTuple):
@@ -76,6 +79,10 @@ def put(store: TimerStore, messages: list[Message], *, within_quota: bool = True
     )
 
 
+def surveyed(store: TimerStore, from_ms: int) -> Surveyed:
+    return result_of(store.survey(from_ms, from_ms, from_ms, []))
+
+
 def by_time(messages: Pending) -> list[int]:
     """Payload positions by time and then arrival."""
     return sorted(messages, key=lambda position: (messages[position].act_ms, position))
@@ -96,13 +103,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.taken: list[tuple[int, Marks, Pending]] = []
         self.durable: Pending | None = None
         """What the checkpoint holds; None: there is none."""
+        self.looking: tuple[Generator[None, None, Surveyed], Pending] | None = None
+        """A look that is under way, and what was pending when it began."""
         self.reopen(Case.EMPTY)
 
     def reopen(self, case: Case) -> None:
         found = opened(self.directory, live_from_ms=self.now_ms + 300)
         assert found.case is case
         self.store = found.store
-        self.taken = []
+        self.taken, self.looking = [], None
         self.pending = {at: message for at, message in self.pending.items() if message.slot >= self.now_slot}
 
     @property
@@ -185,13 +194,46 @@ class StoreMachine(RuleBasedStateMachine):
     def take(self) -> None:
         self.taken.append((self.offset, self.store.marks(), dict(self.pending)))
 
+    @rule(ends=st.lists(st.integers(0, LAP_SLOTS * PRECISION_MS), max_size=3).map(sorted))
+    def look(self, ends: list[int]) -> None:
+        found = result_of(
+            self.store.survey(self.now_ms, self.now_ms, self.now_ms, [self.now_ms + end_ms for end_ms in ends])
+        )
+        assert (found.oldest is None) == (not self.pending)
+        if found.oldest is not None:
+            assert self.number_at(*found.oldest) <= min(int(message.payload) for message in self.pending.values())
+        slots_ms = [message.slot * PRECISION_MS for message in self.pending.values()]
+        assert found.last_ms == max(slots_ms, default=None)
+        ahead_ms = [slot_ms - self.now_ms for slot_ms in slots_ms]
+        stretches = zip([0, *ends], ends, strict=False)
+        assert found.counts == [sum(begin <= ahead < end for ahead in ahead_ms) for begin, end in stretches]
+
+    @precondition(lambda self: self.looking is None)
     @rule()
-    def look_for_the_oldest(self) -> None:
-        found = self.store.oldest(self.now_ms, self.now_ms)
-        assert (found is None) == (not self.pending)
-        if found is not None:
-            (payload,) = self.store.read(np.array(found[:1]), np.array(found[1:], np.int32))
-            assert int(payload) <= min(int(message.payload) for message in self.pending.values())
+    def begin_to_look(self) -> None:
+        self.looking = self.store.survey(self.now_ms, self.now_ms, self.now_ms, []), dict(self.pending)
+
+    @precondition(lambda self: self.looking is not None)
+    @rule()
+    def look_on(self) -> None:
+        """What was pending all the while is found, whatever has come and gone since."""
+        assert self.looking is not None
+        steps, pending = self.looking
+        try:
+            next(steps)
+        except StopIteration as end:
+            oldest = end.value.oldest
+        else:
+            return
+        self.looking = None
+        numbers = [int(message.payload) for at, message in pending.items() if at in self.pending]
+        if numbers:
+            assert oldest is not None
+            assert self.number_at(*oldest) <= min(numbers)
+
+    def number_at(self, position: int, size: int) -> int:
+        (payload,) = self.store.read(np.array([position]), np.array([size], np.int32))
+        return int(payload)
 
     @precondition(lambda self: self.taken)
     @rule()
@@ -260,8 +302,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert [self.store.pending_of_topic(hash_topic(topic)) for topic in TOPICS] == [
             topics[hash_topic(topic)] for topic in TOPICS
         ]
-        last = max((message.slot * PRECISION_MS for message in self.pending.values()), default=None)
-        assert self.store.furthest_slot_ms(self.now_ms) == last
         lap = self.store.counts(self.now_ms, self.now_ms + LAP_SLOTS * PRECISION_MS, PRECISION_MS).tolist()
         slots = Counter(message.slot - self.now_slot for message in self.pending.values())
         assert lap == [slots[ahead] for ahead in range(LAP_SLOTS)]
@@ -301,7 +341,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     marks = store.marks()
     # The cancel is not committed yet when the oldest is looked for and a checkpoint of before is written.
     store.delete(old)
-    assert store.oldest(0, 0) is not None
+    assert surveyed(store, 0).oldest is not None
     store.checkpoint(38, marks, {})
     store.close(None, {})
     found = opened(tmp_path)
@@ -309,7 +349,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     assert found.store.query(0, 6_000, 10)[0] == 8
     # Committed, it holds the log back no longer.
     found.store.delete(found.store.find(hash_ids([b"id%d" % n for n in range(8)]), 0))
-    found.store.oldest(0, 0)
+    surveyed(found.store, 0)
     before = found.store.disk_bytes
     found.store.checkpoint(46, found.store.marks(), {})
     assert found.store.disk_bytes < before
@@ -319,13 +359,38 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     again.close(None, {})
 
 
-def answer_of(steps: Generator[None, None, tuple[int, Loaded]]) -> tuple[int, Loaded]:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            answer: tuple[int, Loaded] = end.value
-            return answer
+@pytest.mark.usefixtures("_small")
+def test_a_cancel_that_comes_while_the_wheel_is_looked_at_frees_nothing_that_a_checkpoint_of_before_needs(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path).store
+    old = put(store, some(8, at_ms=9_000))
+    put(store, some(30, at_ms=13_000, first=8))
+    marks = store.marks()
+    steps = store.survey(0, 0, 0, [])
+    next(steps)
+    store.delete(old)  # its slot has not been looked at
+    assert result_of(steps).oldest is not None
+    store.checkpoint(38, marks, {})
+    store.close(None, {})
+    found = opened(tmp_path)
+    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 38)
+    found.store.close(None, {})
+
+
+@pytest.mark.usefixtures("_small")
+def test_what_comes_while_the_wheel_is_looked_at_is_needed_though_its_slot_had_been_looked_at(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    steps = store.survey(0, 0, 0, [])
+    next(steps)
+    put(store, some(10, at_ms=1_000))
+    put(store, some(10, at_ms=9_000, first=10))
+    assert result_of(steps).oldest is None  # of what was there when it began
+    store.checkpoint(20, store.marks(), {})
+    store.close(None, {})
+    found = opened(tmp_path)
+    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 20)
+    found.store.close(None, {})
 
 
 @pytest.mark.usefixtures("_small")
@@ -342,10 +407,10 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
         # Everything early is sent and its segments are deleted, and new messages come.
         store.load(5_000)
         store.advance(15_000)
-        store.oldest(15_000, 15_000)
+        surveyed(store, 15_000)
         put(store, [Message(18_000, b"same", "orders", b"new")])
         store.checkpoint(80, store.marks(), {})
-        _, first = answer_of(steps)
+        _, first = result_of(steps)
         payloads = store.read(first.payload_pos, first.payload_size)
         assert [payload for payload in payloads if payload != b"new"] == [message.payload for message in late]
         store.close(None, {})
@@ -405,7 +470,7 @@ def test_a_put_beyond_the_quota_is_refused_before_anything_is_written(
     store.load(9_000)
     # All of it sent, there is room again.
     store.advance(10_000)
-    assert store.oldest(10_000, 10_000) is None
+    assert surveyed(store, 10_000).oldest is None
     store.checkpoint(1, store.marks(), {})
     put(store, some(5, at_ms=12_000))
     store.close(None, {})
@@ -423,7 +488,7 @@ READERS = {
     "query by time": (lambda store: store.query(0, 2**62, 10), "timerlog"),
     "query by id": (lambda store: store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0])), "timerlog"),
     "query by topic": (lambda store: store.query(0, 2**62, 10, topic_hash=hash_topic("orders")), "timerlog"),
-    "oldest": (lambda store: store.oldest(0, 0), "timerlog"),
+    "survey": (lambda store: surveyed(store, 0), "timerlog"),
     "read": (lambda store: store.read(np.array([0]), np.array([9], np.int32)), "payload"),
 }
 

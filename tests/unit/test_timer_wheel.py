@@ -12,6 +12,7 @@ from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import EMPTY_SLOT, IGNORE, MAGIC_DELETE, Int64Array, new_records
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_wheel import TimerWheel
+from tests.support.steps import result_of
 
 SLOTS = 30
 PRECISION_MS = 500
@@ -314,9 +315,8 @@ def test_a_slot_whose_messages_were_all_cancelled_is_empty_and_its_place_is_free
     assert wheel.slot(T_MS) == EMPTY_SLOT
     assert wheel.next_occupied(T_MS) is None
     assert wheel.first_occupied(0) is None
-    assert wheel.last_occupied(0) is None
-    assert wheel.lowest_position(0) is None
-    assert wheel.num_between(0, 2**62) == 0
+    assert result_of(wheel.survey([0], 0, [2**62])) == ((None,), [0], None)
+    assert result_of(wheel.num_between(0, 2**62)) == 0
     # Anew, without what was there.
     assert wheel.put_batch(int64(T_MS), int64(208)).tolist() == [-1]
     assert wheel.slot(T_MS) == (T_MS, 208, 208, 1, 0)
@@ -352,12 +352,13 @@ def test_all_occupied_slots_in_the_order_of_time_however_far_ahead(wheel: TimerW
     slots = [T_MS, T_MS + 500, T_MS + LAP_MS + 1_000, T_MS + 7 * LAP_MS + 2_000, T_MS + 7 * LAP_MS + 2_500]
     for at, slot_ms in enumerate(slots):
         wheel.put(slot_ms, 52 * at, 52 * at, at + 1)
-    assert list(wheel.occupied_from(T_MS + 499)) == slots
-    assert list(wheel.occupied_from(T_MS + 500)) == slots[1:]
-    assert list(wheel.occupied_from(slots[-1] + 500)) == []
-    assert (wheel.first_occupied(0), wheel.last_occupied(0)) == (slots[0], slots[-1])
-    assert wheel.num_between(T_MS, slots[-1]) == 1 + 2 + 3 + 4
-    assert wheel.num_between(T_MS + 500, 2**62) == 2 + 3 + 4 + 5
+    for from_ms, expected in ((T_MS + 499, slots), (T_MS + 500, slots[1:]), (slots[-1] + 500, [])):
+        assert [slot_ms for slot_ms in wheel.occupied_from(from_ms) if slot_ms is not None] == expected
+    assert wheel.first_occupied(0) == slots[0]
+    assert result_of(wheel.num_between(T_MS, slots[-1])) == 1 + 2 + 3 + 4
+    assert result_of(wheel.num_between(T_MS + 500, 2**62)) == 2 + 3 + 4 + 5
+    survey = result_of(wheel.survey([T_MS + 499, T_MS + 500], T_MS + 1, [slots[2], slots[3] + 1]))
+    assert survey == ((0, 52), [2, 3 + 4], slots[-1])
 
 
 def test_the_crc_is_that_of_the_file(tmp_path: Path, wheel: TimerWheel) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.dispatch.wheel_progress import BURIED_MAX
 from sidecar.records import Outgoing
-from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent, ticks
 
 LATER_MS = NOW_MS + 3_600_000
 Progress = tuple[int, str]
@@ -70,7 +70,7 @@ def test_it_is_forgotten_once_no_rebuild_reads_the_replacement(tmp_path: Path) -
     wheel.offer([due(0, LATER_MS, uniq_key=b"m"), replacement(1, b"m")], NOW_MS)
     _, progress = buried(wheel)
     assert msgspec.json.decode(progress[1])["b"] == [1]
-    wheel.tick(NOW_MS + 60_000)
+    ticks(wheel, NOW_MS + 60_000)
     wheel.offer([due(2, LATER_MS)], NOW_MS + 60_000)
     _, (committed, metadata) = sent(wheel, NOW_MS + 60_000)
     told = msgspec.json.decode(metadata)

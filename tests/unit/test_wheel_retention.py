@@ -6,7 +6,7 @@ import msgspec
 
 from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
 from sidecar.plan import Plan
-from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent, ticks
 
 ROLLING = Plan(roll_window_ms=10_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
 BY_DAY_MS = 86_400_000
@@ -15,10 +15,10 @@ BY_DAY_MS = 86_400_000
 def lowest_needed(wheel: WheelPartition, now_ms: int) -> int:
     """As it is committed when nothing has come for a while."""
     while True:
-        wheel.tick(now_ms)
+        ticks(wheel, now_ms)
         _, (_, metadata) = sent(wheel, now_ms)
         now_ms += LOOK_EVERY_MS
-        wheel.tick(now_ms)
+        ticks(wheel, now_ms)
         if not wheel.has_progress:
             return int(msgspec.json.decode(metadata)["l"])
 
@@ -26,10 +26,10 @@ def lowest_needed(wheel: WheelPartition, now_ms: int) -> int:
 def test_what_is_sent_is_not_needed_though_nothing_more_comes(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS + 5_000)], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     assert len(sent(wheel, NOW_MS + 5_000)[0]) == 1
     assert not wheel.has_progress
-    wheel.tick(NOW_MS + 5_000 + LOOK_EVERY_MS)
+    ticks(wheel, NOW_MS + 5_000 + LOOK_EVERY_MS)
     assert wheel.has_progress
     assert lowest_needed(wheel, NOW_MS + 5_000 + LOOK_EVERY_MS) == 1
 
@@ -37,7 +37,7 @@ def test_what_is_sent_is_not_needed_though_nothing_more_comes(tmp_path: Path) ->
 def test_what_was_sent_of_a_slot_is_not_needed_for_what_is_pending_beyond(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS + 5_000), due(1, NOW_MS + BY_DAY_MS), due(2, NOW_MS + 5_001)], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     sent(wheel, NOW_MS + 5_500)
     assert lowest_needed(wheel, NOW_MS + 6_000 + LOOK_EVERY_MS) == 1
 
@@ -53,13 +53,13 @@ def rolled(wheel: WheelPartition, now_ms: int) -> tuple[tuple[str, bytes | None]
 def test_a_cancel_is_needed_as_long_as_the_copy_that_it_took_out_would_be_read(tmp_path: Path) -> None:
     wheel = opened(tmp_path, plan=ROLLING, slots=30)
     wheel.offer([message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"25000"))], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     rolls_ms = NOW_MS + 10_000
     copy = rolled(wheel, rolls_ms)
     wheel.offer([message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)], rolls_ms)
     wheel.offer([due(2, rolls_ms + 14_000, timestamp_ms=rolls_ms + 5_000)], rolls_ms)
     wheel.offer([message(3, *copy, timestamp_ms=rolls_ms)], rolls_ms)
-    wheel.tick(rolls_ms + LOOK_EVERY_MS)
+    ticks(wheel, rolls_ms + LOOK_EVERY_MS)
     _, (_, metadata) = sent(wheel, rolls_ms)
     assert msgspec.json.decode(metadata)["l"] == 1
     # What was pending between the two is sent: nothing reads the copy again.
@@ -71,7 +71,7 @@ def test_an_aborted_transaction_forgets_no_cancel(tmp_path: Path) -> None:
     wheel = opened(tmp_path / "first", plan=ROLLING, slots=30)
     roll = message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"12000"))
     wheel.offer([roll], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     rolls_ms = NOW_MS + 5_000
     copy = rolled(wheel, rolls_ms)
     log = [roll, message(1, ("TIMER_DEL_UNIQKEY", b"m"), REAL_TOPIC, timestamp_ms=rolls_ms)]
@@ -80,7 +80,7 @@ def test_an_aborted_transaction_forgets_no_cancel(tmp_path: Path) -> None:
     wheel.offer(log[1:], rolls_ms)
     assert [record[6] for record in sent(wheel, NOW_MS + 7_000)[0]] == [2]
     late_ms = NOW_MS + 15_000
-    wheel.tick(late_ms)
+    ticks(wheel, late_ms)
     assert [record[6] for record in wheel.take(late_ms, 10, 2**20)] == [4, 5]
     assert wheel.progress
     wheel.put_back()
@@ -88,14 +88,14 @@ def test_an_aborted_transaction_forgets_no_cancel(tmp_path: Path) -> None:
     assert [record[6] for record in records] == [4]
     again = opened(tmp_path / "second", *progress, len(log), now_ms=late_ms, plan=ROLLING, slots=30)
     again.offer(log[again.position :], late_ms)
-    again.tick(late_ms)
+    ticks(again, late_ms)
     assert [record[6] for record in sent(again, late_ms)[0]] == [5]
 
 
 def test_nothing_waits_for_a_copy_that_went_to_the_dead_letters(tmp_path: Path) -> None:
     wheel = opened(tmp_path, plan=ROLLING, slots=30)
     wheel.offer([message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"25000"))], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     rolls_ms = NOW_MS + 10_000
     records = wheel.take(rolls_ms, 10, 2**20)
     wheel.bury(records)
@@ -108,16 +108,16 @@ def test_what_was_told_as_not_needed_is_never_needed_again(tmp_path: Path) -> No
     """After a start the slot of the watermark holds again what was sent of it."""
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS + 5_000), due(1, NOW_MS + BY_DAY_MS)], NOW_MS)
-    wheel.tick(NOW_MS)
+    ticks(wheel, NOW_MS)
     sent(wheel, NOW_MS + 5_500)
     now_ms = NOW_MS + 6_000 + LOOK_EVERY_MS
-    wheel.tick(now_ms)
+    ticks(wheel, now_ms)
     _, progress = sent(wheel, now_ms)
     assert msgspec.json.decode(progress[1])["l"] == 1
     wheel.close()
     again = opened(tmp_path, *progress, 2, now_ms=now_ms)
-    again.tick(now_ms)
+    ticks(again, now_ms)
     again.offer([due(2, now_ms + 500, timestamp_ms=now_ms)], now_ms)
-    again.tick(now_ms + LOOK_EVERY_MS)
+    ticks(again, now_ms + LOOK_EVERY_MS)
     _, (_, metadata) = sent(again, now_ms)
     assert msgspec.json.decode(metadata)["l"] == 1

@@ -1,0 +1,16 @@
+"""Generators that yield between two steps of their work."""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def result_of(steps: Generator[object, None, T]) -> T:
+    """Take all steps that are left; what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
