@@ -38,7 +38,7 @@ _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
 
 
 class Run(NamedTuple):
-    """Neighbouring records of one partition, or the news that its end was reached."""
+    """Records of one partition, or the news that its end was reached."""
 
     place: Place
     messages: list[Message]
@@ -211,7 +211,12 @@ class EnqueueGet:
         return count
 
     def _runs(self, messages: list[Message]) -> list[Run]:
+        """One for each partition, and one more where records follow its end: to hand over a few costs as much as many.
+
+        In the order of a partition's records; those of others may stand between them.
+        """
         runs: list[Run] = []
+        growing: dict[Place, Run] = {}
         topic: str | None = None
         partition: int | None = None
         append: Callable[[Message], None]
@@ -220,15 +225,19 @@ class EnqueueGet:
             if error is not None:
                 topic = None
                 if error.code() == KafkaError._PARTITION_EOF:
-                    runs.append(Run((message.topic() or "", message.partition() or 0), [], message.offset()))
+                    place = (message.topic() or "", message.partition() or 0)
+                    growing.pop(place, None)
+                    runs.append(Run(place, [], message.offset()))
                 else:
                     self._on_error(message, error)
                 continue
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
-                run = Run((topic or "", partition or 0), [])
-                runs.append(run)
-                append = run.messages.append
+                place = (topic or "", partition or 0)
+                if place not in growing:
+                    growing[place] = Run(place, [])
+                    runs.append(growing[place])
+                append = growing[place].messages.append
             append(message)
         return runs
 

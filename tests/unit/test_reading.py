@@ -1,9 +1,9 @@
-"""How much is read at a time."""
+"""How much is read at a time, and how it is handed over."""
 
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaError, Message
 
 from sidecar.clock import SystemClock
 from sidecar.health import Health
@@ -62,3 +62,31 @@ def test_of_large_records_fewer_are_read_at_a_time(size: int | None, next_count:
     for _ in range(4):
         intake.read(0)
     assert consumer.asked == [BATCH_RECORDS, BATCH_RECORDS, next_count, BATCH_RECORDS]
+
+
+def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_between_them() -> None:
+    """Twelve partitions whose records alternate are twelve writes to disk, not one a record; an end keeps its place."""
+
+    def record(topic: str, partition: int, offset: int) -> Message:
+        return Message(topic=topic, partition=partition, offset=offset)
+
+    def end(topic: str, partition: int, offset: int) -> Message:
+        return Message(topic=topic, partition=partition, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+    read = [
+        record("wheel", 0, 0),
+        record("wheel", 1, 7),
+        record("wheel", 0, 1),
+        record("1", 0, 3),
+        record("wheel", 1, 8),
+    ]
+    read += [end("wheel", 1, 9), record("wheel", 0, 2), record("wheel", 1, 9), record("wheel", 1, 10), end("1", 0, 4)]
+    runs = reading(Fetched())._runs(read)
+    assert [(run.place, [message.offset() for message in run.messages], run.end_offset) for run in runs] == [
+        (("wheel", 0), [0, 1, 2], None),
+        (("wheel", 1), [7, 8], None),
+        (("1", 0), [3], None),
+        (("wheel", 1), [], 9),
+        (("wheel", 1), [9, 10], None),
+        (("1", 0), [], 4),
+    ]
