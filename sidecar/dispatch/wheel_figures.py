@@ -19,7 +19,7 @@ OTHER_TOPICS = "other"
 
 
 class WheelFigures(NamedTuple):
-    """Of one partition; what is counted by slots is up to 10 s old."""
+    """Of one partition; what is counted by slots is some 15 s old at most."""
 
     pending: int
     by_topic: dict[str, int]
