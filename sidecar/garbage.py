@@ -6,7 +6,8 @@ loop can see to them while nothing is due.
 """
 
 import gc
-import time
+
+from sidecar.clock import Clock
 
 ENOUGH = 100_000
 """Objects made since the last collection, about, that make one worth its time."""
@@ -28,7 +29,8 @@ def tame_collector() -> None:
 class IdleCollector:
     """Collects now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._took_ms: float = USUALLY_MS
         self._not_before_ms = 0.0
 
@@ -37,13 +39,10 @@ class IdleCollector:
         young = gc.get_count()[0]
         if young <= ENOUGH:
             return
-        began_ms = _now_ms()
+        began_ms = self._clock.monotonic_ms()
         if (idle_ms >= self._took_ms and began_ms >= self._not_before_ms) or young > TOO_MANY:
             gc.collect()
-            ended_ms = _now_ms()
-            self._took_ms = max(USUALLY_MS, ended_ms - began_ms)
-            self._not_before_ms = ended_ms + (ended_ms - began_ms) / AT_MOST
-
-
-def _now_ms() -> float:
-    return time.monotonic() * 1000
+            ended_ms = self._clock.monotonic_ms()
+            took_ms = ended_ms - began_ms
+            self._took_ms = max(USUALLY_MS, took_ms)
+            self._not_before_ms = ended_ms + took_ms / AT_MOST

@@ -169,7 +169,8 @@ class Health:
         self.broker_cause = cause
         if cause is not None:
             if self.broker_silent_since_ms is None:
-                self.broker_silent_since_ms = self.waits_since_ms or self.clock.monotonic_ms()
+                waits_since_ms = self.waits_since_ms
+                self.broker_silent_since_ms = self.clock.monotonic_ms() if waits_since_ms is None else waits_since_ms
             return
         quiet_ms = self.clock.monotonic_ms() - self.broker_error_ms
         is_idle = self.behind_ms <= BEHIND_AFTER_MS and self.waits_since_ms is None
@@ -228,8 +229,7 @@ class Health:
         return self._of_partitions() or self._of_delivery()
 
     def _broker_away(self) -> Verdict:
-        since_ms = self.broker_silent_since_ms or self.clock.monotonic_ms()
-        words = f"no broker has answered for {_seconds(self.clock.monotonic_ms() - since_ms)}"
+        words = f"no broker has answered for {_seconds(self.broker_silent_ms)}"
         words += f" ({self._broker_words()})" if self._broker_words() else ""
         if self.behind_ms > BEHIND_AFTER_MS:
             words += f"; what is due has waited for {_seconds(self.behind_ms)}"

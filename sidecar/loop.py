@@ -113,7 +113,7 @@ class Loop:
         self._is_now_and_then = False
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
-        self._collector = IdleCollector()
+        self._collector = IdleCollector(clock)
         self._intake = EnqueueGet(
             clients.consumer,
             names.schedule_topics(settings.levels),

@@ -269,8 +269,7 @@ class WheelPartition:
                 else:
                     topic, delivered, uniq_key, _ = found
                     parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
-                    if not self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms):
-                        break
+                    self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
                 self.position = offset + 1
             self._take_in(now_ms)
         except (OSError, SlotConflict) as error:
@@ -303,7 +302,8 @@ class WheelPartition:
             return True
         if isinstance(request, Cancel | Replace):
             return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
-        return self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
+        self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
+        return True
 
     def _reject(self, rejection: Rejection, message: Message, headers: Headers, offset: int, now_ms: int) -> None:
         """A record that goes to the dead letters."""
@@ -350,11 +350,8 @@ class WheelPartition:
         offset: int,
         timestamp_ms: int,
         now_ms: int,
-    ) -> bool:
-        """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled.
-
-        False: it is read again, and with it what follows.
-        """
+    ) -> None:
+        """A record to deliver: into the next transaction, onto disk, or nowhere, being done or cancelled."""
         topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
         replayed = offset < self._replay_until
         window_ms = plan.roll_window_ms - plan.precision_ms
@@ -366,9 +363,9 @@ class WheelPartition:
             if self._staging.cancels:  # one of them may have to stay in force for it
                 self._take_in(now_ms)
             if self._is_cancelled_copy(Schedule(*parsed), offset):
-                return True
+                return
         if replayed and (act_ms, offset) <= self._watermark:
-            return True
+            return
         if rolls:
             next_roll_ms = 0
             if roll_times and plan.is_old(timestamp_ms, now_ms):
@@ -386,9 +383,8 @@ class WheelPartition:
             record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
             self._arrive(record, now_ms)
-            return True
-        self._staging.schedules.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
-        return True
+        else:
+            self._staging.schedules.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
 
     def _take_in(self, now_ms: int) -> None:
         """Apply what is staged; what it brings is left in ``_arriving``. Raises what `Staging.take_in` does."""

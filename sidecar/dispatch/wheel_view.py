@@ -114,9 +114,9 @@ class WheelView:
         if query.after is not None:  # what is before it in its millisecond is passed over below
             from_ms = max(from_ms, query.after.act_ms)
             begin_ms, end_ms = max(from_ms, loaded_ms), max(from_ms, loaded_ms) + 1
-            same, _ = yield from self._store.query_steps(begin_ms, end_ms, 0, id_hash=id_hash, topic_hash=topic_hash)
+            same, _ = yield from self._store.query(begin_ms, end_ms, 0, id_hash=id_hash, topic_hash=topic_hash)
             limit += same
-        total, found = yield from self._store.query_steps(
+        total, found = yield from self._store.query(
             max(from_ms, loaded_ms), query.until_ms, limit, id_hash=id_hash, topic_hash=topic_hash
         )
         # What has been loaded since is at hand now.

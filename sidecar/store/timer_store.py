@@ -288,20 +288,8 @@ class TimerStore:
 
     def query(
         self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
-    ) -> tuple[int, Loaded]:
-        """`query_steps` in one go."""
-        steps = self.query_steps(from_ms, until_ms, limit, id_hash=id_hash, topic_hash=topic_hash)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                answer: tuple[int, Loaded] = end.value
-                return answer
-
-    def query_steps(
-        self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
     ) -> Generator[None, None, tuple[int, Loaded]]:
-        """How many are pending from ``from_ms`` on and before ``until_ms``, and the first ``limit``; see `query`.
+        """How many are pending from ``from_ms`` on and before ``until_ms``, and the first ``limit``.
 
         A generator that yields after every few milliseconds of work. The store may be used between two steps; what was
         sent meanwhile is left out, so that what is returned can be read at once. Rolled messages count at the time of

@@ -278,15 +278,14 @@ class TimerWheel:
                     break
                 yield None
             if found is None:
-                farther_ms = None
+                farther_ms = []
                 for slots in self._occupied_between(number * self.precision_ms):
                     if len(slots):
-                        first_ms = int(slots["time_ms"].min())
-                        farther_ms = first_ms if farther_ms is None else min(farther_ms, first_ms)
+                        farther_ms.append(int(slots["time_ms"].min()))
                     yield None
-                if farther_ms is None:
+                if not farther_ms:
                     return
-                found = self._number(farther_ms)
+                found = self._number(min(farther_ms))
             yield found * self.precision_ms
             number = found + 1
 
@@ -315,11 +314,9 @@ class TimerWheel:
         lowest: list[int | None] = [None] * len(from_ms)
         counts = np.zeros(len(ends_ms) + 1)
         last_ms: int | None = None
-        is_first = True
-        for slots in self._occupied_between(min(now_ms, *from_ms)):
-            if not is_first:
+        for stretch, slots in enumerate(self._occupied_between(min(now_ms, *from_ms))):
+            if stretch:
                 yield
-            is_first = False
             times_ms = slots["time_ms"]
             for number, begin_ms in enumerate(from_ms):
                 first_pos = slots["first_pos"][times_ms >= self.slot_time_ms(begin_ms)]
@@ -331,8 +328,8 @@ class TimerWheel:
                 last_ms = max(last_ms or 0, int(times_ms.max()))
             counted = slots[times_ms >= now_ms]
             if len(counted):
-                stretch = np.searchsorted(ends_ms, counted["time_ms"], side="right")
-                counts += np.bincount(stretch, counted["num"], len(counts))
+                before_end = np.searchsorted(ends_ms, counted["time_ms"], side="right")
+                counts += np.bincount(before_end, counted["num"], len(counts))
         return Survey(tuple(lowest), counts[:-1].astype(int).tolist(), last_ms)
 
     def counts(self, from_ms: int, to_ms: int, bucket_ms: int) -> Int64Array:

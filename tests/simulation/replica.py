@@ -18,6 +18,7 @@ from tests.simulation.disk import Disk, Mount
 from tests.simulation.ledger import Violation
 from tests.simulation.oracle import METRICS
 from tests.simulation.test_loop_on_fake import LateCaller, make_clients
+from tests.support.steps import result_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -170,10 +171,5 @@ class Replica:
         """What it tells of as waiting."""
         if self.loop is None:
             return 0
-        steps = self.loop.pending(PendingQuery())
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                answer: PendingAnswer = end.value[0]
-                return answer.total
+        answer: PendingAnswer = result_of(self.loop.pending(PendingQuery()))[0]
+        return answer.total

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.contract import ErrorCode, TopicNames
 from connectors.kafka import BY_KEY
+from connectors.testing import ManualClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
@@ -98,14 +99,6 @@ class AnyTopic:
         return True
 
 
-class StillClock:
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_ms(self) -> float:
-        return 0.0
-
-
 @dataclass
 class ASource:
     """As much of a source as dispatch looks at."""
@@ -141,7 +134,7 @@ def bench() -> Bench:
         asked.append(topic)
         return topics.get(topic, 0)
 
-    destinations = Destinations(TopicNames(), AnyTopic(), StillClock(), count_partitions, lambda _: 0, lambda: 0)
+    destinations = Destinations(TopicNames(), AnyTopic(), ManualClock(), count_partitions, lambda _: 0, lambda: 0)
     return Bench(DequeuePut(destinations, DLQ, ONWARD), RecordingPublishing(), topics, asked)
 
 
@@ -247,7 +240,7 @@ def test_a_cluster_that_does_not_answer_gives_no_verdict(bench: Bench) -> None:
     def no_answer(topic: str) -> int:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    put = DequeuePut(Destinations(TopicNames(), AnyTopic(), StillClock(), no_answer, lambda _: 0, lambda: 0), DLQ)
+    put = DequeuePut(Destinations(TopicNames(), AnyTopic(), ManualClock(), no_answer, lambda _: 0, lambda: 0), DLQ)
     with pytest.raises(KafkaException):
         put.put(bench.publishing, [Draft(bench.source, [a_record(0)])])
     assert bench.publishing.produced == []

@@ -8,19 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import ErrorCode, TopicNames
+from connectors.testing import ManualClock
 from sidecar.dispatch.destinations import KNOWN_FOR_MS, UNKNOWN_FOR_MS, Destinations, unknown_partition
 from sidecar.records import Rejection
-
-
-@dataclass
-class ManualClock:
-    monotonic: float = 0.0
-
-    def now_ms(self) -> int:
-        raise AssertionError("what a destination is does not depend on the time of day")
-
-    def monotonic_ms(self) -> float:
-        return self.monotonic
 
 
 @dataclass
@@ -164,9 +154,9 @@ def test_a_topic_that_exists_is_believed_for_a_while(make: Make) -> None:
     destinations, cluster, clock = make(orders=6)
     destinations.judge("orders")
     cluster.topics["orders"] = 12
-    clock.monotonic = KNOWN_FOR_MS - 1
+    clock.advance(KNOWN_FOR_MS - 1)
     assert destinations.judge("orders") == 6
-    clock.monotonic = KNOWN_FOR_MS
+    clock.advance(1)
     assert destinations.judge("orders") == 12
     assert cluster.asked == ["orders"] * 2
 
@@ -175,7 +165,7 @@ def test_a_topic_that_is_missing_is_asked_for_again_soon(make: Make) -> None:
     destinations, cluster, clock = make()
     rejected(destinations.judge("orders"))
     cluster.topics["orders"] = 1
-    clock.monotonic = UNKNOWN_FOR_MS
+    clock.advance(UNKNOWN_FOR_MS)
     assert destinations.judge("orders") == 1
 
 

@@ -1,19 +1,7 @@
 """What the sidecar tells of its own state."""
 
-from dataclasses import dataclass
-
+from connectors.testing import ManualClock
 from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Health
-
-
-@dataclass
-class ManualClock:
-    monotonic: float = 1_000.0
-
-    def now_ms(self) -> int:
-        raise AssertionError("health does not depend on the time of day")
-
-    def monotonic_ms(self) -> float:
-        return self.monotonic
 
 
 def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:
@@ -26,9 +14,9 @@ def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:
 def test_a_loop_that_turns_is_alive() -> None:
     health, clock = a_health()
     assert health.is_alive()
-    clock.monotonic += LOOP_STUCK_AFTER_MS - 1
+    clock.advance(LOOP_STUCK_AFTER_MS - 1)
     assert health.is_alive()
-    clock.monotonic += 1
+    clock.advance(1)
     assert not health.is_alive()
     health.turned()
     assert health.is_alive()
@@ -55,23 +43,23 @@ def test_a_start_without_a_broker_tells_what_the_broker_said_until_it_answers() 
 def test_a_short_outage_of_the_brokers_leaves_it_ready() -> None:
     health, clock = a_health()
     health.broker_is_silent("connection refused")
-    clock.monotonic += BROKER_AWAY_GRACE_MS
+    clock.advance(BROKER_AWAY_GRACE_MS)
     assert health.unready_reasons() == []
-    clock.monotonic += 1_000
+    clock.advance(1_000)
     assert health.unready_reasons() == ["kafka has not answered for 61 s: connection refused"]
 
 
 def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:
     health, clock = a_health()
     health.broker_is_silent("first")
-    clock.monotonic += BROKER_AWAY_GRACE_MS
+    clock.advance(BROKER_AWAY_GRACE_MS)
     health.broker_is_silent("last")
-    clock.monotonic += 1_000
+    clock.advance(1_000)
     assert health.unready_reasons() == ["kafka has not answered for 61 s: last"]
     health.broker_answers()
     assert health.unready_reasons() == []
     health.broker_is_silent("again")
-    clock.monotonic += BROKER_AWAY_GRACE_MS
+    clock.advance(BROKER_AWAY_GRACE_MS)
     assert health.unready_reasons() == []
 
 

@@ -1,29 +1,12 @@
 """The last hour, of counters that are counted anyway."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
+from connectors.testing import ManualClock
 from sidecar.history import BOUNDS_MS, POINT_MS, POINTS_MAX, RATE_OVER, History, Lateness, dense, sparse
 from sidecar.metrics import LATENESS_BUCKETS_S, BatchHistogram, Metrics
 from sidecar.status import present_history
-
-
-@dataclass
-class ManualClock:
-    now: int = 1_000_000_000
-    monotonic: float = 0.0
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> float:
-        return self.monotonic
-
-    def advance(self, ms: int) -> None:
-        self.now += ms
-        self.monotonic += ms
 
 
 def deliver(metrics: Metrics, queue: str, late_ms: list[int]) -> None:

@@ -48,7 +48,7 @@ class Observed:
         self.brokers.asked.clear()
         for _ in range(count):
             self.observer.look()
-            self.clock.monotonic += 1_000
+            self.clock.advance(1_000)
         return self.brokers.asked
 
 

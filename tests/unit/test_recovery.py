@@ -15,6 +15,7 @@ from sidecar.store.errors import CorruptFile
 from sidecar.store.files import RealFileSystem
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner, judge
+from tests.support.steps import result_of
 
 OWNER = Owner("cluster", "topic", "group", 3, "64x1000ms,parser1")
 BOOT = "this boot"
@@ -137,7 +138,7 @@ def rewrite(directory: Path, **changes: object) -> None:
 
 def payloads(found: Opened) -> list[bytes]:
     """What is pending, read by slots and by a query."""
-    total, first = found.store.query(0, 2**62, 10)
+    total, first = result_of(found.store.query(0, 2**62, 10))
     by_query = found.store.read(first.payload_pos, first.payload_size)
     by_slots, slot_ms = [], found.store.first_slot_ms(0)
     while slot_ms is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from connectors.testing import ManualClock
 from sidecar.health import (
     BEHIND_AFTER_MS,
     DOUBT_AFTER_MS,
@@ -15,7 +16,7 @@ from sidecar.health import (
     State,
 )
 from sidecar.switches import Switches
-from tests.unit.test_health import ManualClock, a_health
+from tests.unit.test_health import a_health
 
 REFUSED = Cause("a:9092: connection refused", "check the port")
 
@@ -108,7 +109,7 @@ def test_what_is_due_grows_older_while_the_loop_waits() -> None:
     health.due_ago_ms = 500
     health.turned()
     health.waits()
-    clock.monotonic += 3_500
+    clock.advance(3_500)
     health.waits()
     assert health.behind_ms == 4_000
     assert health.verdict().words == "behind by 4.0 s because Kafka has not acknowledged what was sent 3.5 s ago"
@@ -143,7 +144,7 @@ def test_it_tells_where_a_backlog_goes(before_ms: int, words: str) -> None:
     health, clock = a_health()
     health.due_ago_ms = before_ms
     health.observe()
-    clock.monotonic += 10_000
+    clock.advance(10_000)
     health.turned()
     health.due_ago_ms = 4_000
     assert health.verdict().words == f"behind by 4.0 s because more has fallen due than has gone out yet{words}"
@@ -154,7 +155,7 @@ def test_a_broker_comes_into_doubt_by_an_error_or_by_waiting_for_it() -> None:
     assert not health.is_broker_in_doubt
     health.waits()
     assert not health.is_broker_in_doubt
-    clock.monotonic += DOUBT_AFTER_MS
+    clock.advance(DOUBT_AFTER_MS)
     assert health.is_broker_in_doubt
     health.turned()
     assert not health.is_broker_in_doubt
@@ -167,7 +168,7 @@ def test_away_is_a_broker_that_the_probe_does_not_reach_and_back_one_that_it_doe
     health.broker_is_silent("transport failure")
     assert health.verdict().state is State.HEALTHY  # until it is known
     health.probed(REFUSED)
-    clock.monotonic += 12_000
+    clock.advance(12_000)
     verdict = health.verdict()
     assert verdict.state is State.BROKER_AWAY
     assert verdict.words == "no broker has answered for 12 s (a:9092: connection refused)"
@@ -180,7 +181,7 @@ def test_an_idle_sidecar_forgives_a_broker_that_answers_again() -> None:
     health, clock = a_health()
     health.broker_is_silent("connection refused")
     health.probed(REFUSED)
-    clock.monotonic += 70_000
+    clock.advance(70_000)
     assert health.unready_reasons() == ["kafka has not answered for 70 s: a:9092: connection refused; check the port"]
     health.probed(None)
     assert health.unready_reasons() == []
@@ -190,10 +191,10 @@ def test_an_idle_sidecar_forgives_a_broker_that_answers_again() -> None:
 def test_an_error_of_just_now_is_not_forgiven() -> None:
     health, clock = a_health()
     health.broker_is_silent("not authorised")
-    clock.monotonic += FORGIVEN_AFTER_MS - 1
+    clock.advance(FORGIVEN_AFTER_MS - 1)
     health.probed(None)
     assert health.broker_error == "not authorised"
-    clock.monotonic += 1
+    clock.advance(1)
     health.probed(None)
     assert health.broker_error == ""
 
@@ -202,10 +203,10 @@ def test_an_error_is_forgiven_later_while_something_is_due() -> None:
     health, clock = a_health()
     behind(health)
     health.broker_is_silent("no answer")
-    clock.monotonic += FORGIVEN_AT_LAST_MS - 1
+    clock.advance(FORGIVEN_AT_LAST_MS - 1)
     health.probed(None)
     assert health.is_broker_in_doubt
-    clock.monotonic += 1
+    clock.advance(1)
     health.probed(None)
     assert not health.is_broker_in_doubt
 
@@ -226,13 +227,13 @@ def test_it_knows_since_when_it_is_as_it_is() -> None:
     health = Health(clock, Switches())
     health.assigned = True
     health.observe()
-    clock.monotonic += 5_000
+    clock.advance(5_000)
     assert health.state_for_ms(State.HEALTHY) == 5_000
     behind(health)
     assert health.state_for_ms(State.BEHIND) == 0  # nobody has seen it yet
     health.turned()
     health.observe()
-    clock.monotonic += 2_000
+    clock.advance(2_000)
     assert health.state_for_ms(State.BEHIND) == 2_000
 
 

@@ -283,12 +283,14 @@ class StoreMachine(RuleBasedStateMachine):
             and number in (None, int(message.id[2:]))
             and topic in (None, message.topic)
         }
-        total, first = self.store.query(
-            max(from_ms, self.now_ms),
-            from_ms + length_ms,
-            limit,
-            id_hash=None if number is None else int(hash_ids([b"id%d" % number])[0]),
-            topic_hash=None if topic is None else hash_topic(topic),
+        total, first = result_of(
+            self.store.query(
+                max(from_ms, self.now_ms),
+                from_ms + length_ms,
+                limit,
+                id_hash=None if number is None else int(hash_ids([b"id%d" % number])[0]),
+                topic_hash=None if topic is None else hash_topic(topic),
+            )
         )
         assert total == len(expected)
         assert first.payload_pos.tolist() == by_time(expected)[:limit]
@@ -333,6 +335,13 @@ def some(count: int, *, at_ms: int = 5_000, topic: str = "orders", first: int = 
     return [Message(at_ms + n, b"id%d" % (first + n), topic, b"payload %d" % (first + n)) for n in range(count)]
 
 
+def assert_pending_after_a_crash(directory: Path, store: TimerStore, count: int) -> None:
+    store.close(None, {})
+    found = opened(directory)
+    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, count)
+    found.store.close(None, {})
+
+
 @pytest.mark.usefixtures("_small")
 def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed_it(tmp_path: Path) -> None:
     store = opened(tmp_path).store
@@ -346,7 +355,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     store.close(None, {})
     found = opened(tmp_path)
     assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 38)
-    assert found.store.query(0, 6_000, 10)[0] == 8
+    assert result_of(found.store.query(0, 6_000, 10))[0] == 8
     # Committed, it holds the log back no longer.
     found.store.delete(found.store.find(hash_ids([b"id%d" % n for n in range(8)]), 0))
     surveyed(found.store, 0)
@@ -355,7 +364,7 @@ def test_what_a_checkpoint_of_before_needs_is_kept_when_later_cancels_have_freed
     assert found.store.disk_bytes < before
     found.store.close(None, {})
     again = opened(tmp_path).store
-    assert (again.pending_count, again.query(0, 2**62, 1)[0]) == (30, 30)
+    assert (again.pending_count, result_of(again.query(0, 2**62, 1))[0]) == (30, 30)
     again.close(None, {})
 
 
@@ -372,10 +381,7 @@ def test_a_cancel_that_comes_while_the_wheel_is_looked_at_frees_nothing_that_a_c
     store.delete(old)  # its slot has not been looked at
     assert result_of(steps).oldest is not None
     store.checkpoint(38, marks, {})
-    store.close(None, {})
-    found = opened(tmp_path)
-    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 38)
-    found.store.close(None, {})
+    assert_pending_after_a_crash(tmp_path, store, 38)
 
 
 @pytest.mark.usefixtures("_small")
@@ -387,10 +393,7 @@ def test_what_comes_while_the_wheel_is_looked_at_is_needed_though_its_slot_had_b
     put(store, some(10, at_ms=9_000, first=10))
     assert result_of(steps).oldest is None  # of what was there when it began
     store.checkpoint(20, store.marks(), {})
-    store.close(None, {})
-    found = opened(tmp_path)
-    assert (found.case, found.store.pending_count) == (Case.UNCLEAN, 20)
-    found.store.close(None, {})
+    assert_pending_after_a_crash(tmp_path, store, 20)
 
 
 @pytest.mark.usefixtures("_small")
@@ -401,7 +404,7 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
         early = [Message(5_000 + n, b"same", "orders", b"early %d" % n) for n in range(40)]
         late = [Message(15_000 + 10 * n, b"same", "orders", b"late %d" % n) for n in range(40)]
         put(store, [message for pair in zip(early, late, strict=True) for message in pair])
-        steps = store.query_steps(0, 2**62, 200, id_hash=id_hash, topic_hash=topic and hash_topic(topic))
+        steps = store.query(0, 2**62, 200, id_hash=id_hash, topic_hash=topic and hash_topic(topic))
         for _ in range(3):
             next(steps)
         # Everything early is sent and its segments are deleted, and new messages come.
@@ -421,7 +424,7 @@ def test_each_step_of_a_query_is_small(tmp_path: Path, monkeypatch: pytest.Monke
     store = opened(tmp_path).store
     put(store, some(100))
     for topic_hash in (None, hash_topic("orders")):
-        assert len(list(store.query_steps(0, 2**62, 10, topic_hash=topic_hash))) >= 10
+        assert len(list(store.query(0, 2**62, 10, topic_hash=topic_hash))) >= 10
     store.close(None, {})
 
 
@@ -441,7 +444,7 @@ def test_the_place_of_a_slot_that_was_emptied_is_used_again_and_rebuilt_so(tmp_p
     store.close(None, {})
     found = opened(tmp_path)
     assert found.case is Case.UNCLEAN
-    assert found.store.query(0, 2**62, 10)[1].act_ms.tolist() == [5_000, 5_001]
+    assert result_of(found.store.query(0, 2**62, 10))[1].act_ms.tolist() == [5_000, 5_001]
     found.store.close(None, {})
 
 
@@ -485,9 +488,12 @@ def damaged(path: Path, at: int) -> None:
 READERS = {
     "load": (lambda store: store.load(5_000), "timerlog"),
     "find": (lambda store: store.find(hash_ids([b"id1"]), 0), "timerlog"),
-    "query by time": (lambda store: store.query(0, 2**62, 10), "timerlog"),
-    "query by id": (lambda store: store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0])), "timerlog"),
-    "query by topic": (lambda store: store.query(0, 2**62, 10, topic_hash=hash_topic("orders")), "timerlog"),
+    "query by time": (lambda store: result_of(store.query(0, 2**62, 10)), "timerlog"),
+    "query by id": (lambda store: result_of(store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0]))), "timerlog"),
+    "query by topic": (
+        lambda store: result_of(store.query(0, 2**62, 10, topic_hash=hash_topic("orders"))),
+        "timerlog",
+    ),
     "survey": (lambda store: surveyed(store, 0), "timerlog"),
     "read": (lambda store: store.read(np.array([0]), np.array([9], np.int32)), "payload"),
 }

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from connectors.testing import ManualClock
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.errors import UsageError
 from sidecar.health import LOOP_STUCK_AFTER_MS, Health
@@ -17,17 +18,6 @@ from sidecar.pending import PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.app import make_app
 from sidecar.web.listening import listen
-
-
-@dataclass
-class ManualClock:
-    monotonic: float = 0.0
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_ms(self) -> float:
-        return self.monotonic
 
 
 @pytest.fixture
@@ -84,7 +74,7 @@ def client(app: FastAPI) -> Client:
 def test_healthz_tells_whether_the_loop_turns(client: Client, clock: ManualClock, health: Health) -> None:
     answer = client.get("/healthz")
     assert (answer.status_code, answer.text) == (200, "ok\nstarting: checks the schedule topics\n")
-    clock.monotonic = LOOP_STUCK_AFTER_MS
+    clock.advance(LOOP_STUCK_AFTER_MS)
     answer = client.get("/healthz")
     assert (answer.status_code, answer.text) == (503, "stuck: the loop has not turned for 30 s\n")
     health.turned()
