@@ -13,6 +13,8 @@ All of them carry ``REDRIVE_COUNT``, one more than before; a message that is red
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from connectors.contract import (
     CONTROL_HEADERS,
     ERROR_HEADERS,
@@ -45,8 +47,8 @@ _SPENT_ON_DELIVERY = _SPENT | CONTROL_HEADERS
 _SPENT_ON_DELIVERY_IF_REJECTED = _SPENT_IF_REJECTED | CONTROL_HEADERS
 
 
-class Move(NamedTuple):
-    """A dead letter's way out."""
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A dead letter's way out. A struct: a named tuple takes twice as long to make."""
 
     topic: str
     partition: int

@@ -135,6 +135,8 @@ class Redrive:
         self._turn = 0
         self._attempts = 0
         self._in_hand: InHand | None = None
+        self._has_parked = False
+        """Whether there is any among what is planned and not yet sent."""
         self.report = Redriven()
 
     def run(self, messages: Sequence[Message]) -> None:
@@ -143,8 +145,9 @@ class Redrive:
         if not self._producers:
             self._count(items)
             return
-        if any(move is not None and move.is_parked for _, move, _ in items):
+        if self._has_parked:
             self._create_parked()
+            self._has_parked = False
         self.settle()
         self._send(items)
 
@@ -159,8 +162,7 @@ class Redrive:
             self._send_again(in_hand.items, in_hand.producer, exception.args[0])
         else:
             self._attempts = 0
-            self._count(in_hand.items)
-            self._pace.sent(_moves(in_hand.items))
+            self._pace.sent(self._count(in_hand.items))
 
     def _item(self, message: Message) -> Item:
         if self._redriven and (message.offset() or 0) in self._redriven.get(message.partition() or 0, _NO_OFFSETS):
@@ -178,18 +180,23 @@ class Redrive:
         if isinstance(move, str):
             self.report.stayed[move] += 1
             return message, None, False
+        if move.is_parked:
+            self._has_parked = True
         return message, move, False
 
-    def _count(self, items: Sequence[Item]) -> None:
-        moves = [move for _, move, _ in items if move is not None]
-        self.report.moved.update([topic for topic, _, _, is_parked in moves if not is_parked])
-        self.report.parked += sum([is_parked for _, _, _, is_parked in moves])
+    def _count(self, items: Sequence[Item]) -> int:
+        """Tell of what has been sent; how many those are."""
+        sent = _moves(items)
+        moved = [move.topic for _, move, _ in items if move is not None and not move.is_parked]
+        self.report.moved.update(moved)
+        self.report.parked += sent - len(moved)
+        return sent
 
     # --- a transaction ------------------------------------------------------------------------------------------------
 
     def _send(self, items: Sequence[Item]) -> None:
         """Begin a transaction, and its commit."""
-        if _moves(items) == 0:
+        if not any(move for _, move, _ in items):
             return
         producer = self._producers[self._turn % len(self._producers)]
         self._turn += 1
@@ -213,11 +220,10 @@ class Redrive:
         for message, move, _ in items:
             if move is None:
                 continue
-            topic, partition, headers, _ = move
             try:
-                produce(topic, message.value(), message.key(), partition, headers=headers)  # type: ignore[arg-type]
+                produce(move.topic, message.value(), message.key(), move.partition, headers=move.headers)  # type: ignore[arg-type]
             except BufferError:
-                _produce_patiently(producer, topic, message.value(), message.key(), partition, headers)
+                _produce_patiently(producer, move.topic, message.value(), message.key(), move.partition, move.headers)
         for key, value in self._notes(items):
             _produce_patiently(producer, self._ledger.topic, value, key, 0, [])
 
