@@ -104,16 +104,15 @@ class Accounts:
             queue = self._queue_of(source.topic)
             if rejections:
                 records = [record for record in records if not put.is_buried(source, record)]
-            sent = [record for record in records if record[0] != wheel]
-            if len(sent) < len(records):
+            due = [record[5] for record in records if record[0] != wheel]
+            if len(due) < len(records):
                 postponed = sum(record[0] == wheel and is_postponed(record) for record in records)
                 metrics.postponed.inc(postponed)
-                metrics.rolls.inc(len(records) - len(sent) - postponed)
-            due = [record[5] for record in sent]
+                metrics.rolls.inc(len(records) - len(due) - postponed)
             metrics.delivered.labels(queue).inc(len(due))
             metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
             if source.topic == self._names.send_back:
-                self._count_dead_letters(record[0] for record in sent)
+                self._count_dead_letters(record[0] for record in records)
 
     def cancels_decided(self, outcomes: Mapping[int, str]) -> None:
         """By the offset of the cancel."""

@@ -60,7 +60,7 @@ class DequeuePut:
         self.rejections.clear()
         partitions: dict[str | Rejection, int] = {}
         produce = publishing.produce
-        refused = self._refused
+        refused, trace = self._refused, self._trace
         for source, records in drafts:
             for record in records:
                 topic, partition, key, value, headers, _, _, _ = record
@@ -69,7 +69,7 @@ class DequeuePut:
                     if rejection is not None:
                         self._bury(publishing, source, record, rejection)
                         continue
-                if self._trace:
+                if trace:
                     headers = [*headers, (_TIMER_DEQUEUE_MS, b"%d" % now_ms)]
                     record = (*record[:4], headers, *record[5:])
                 try:

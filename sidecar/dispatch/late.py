@@ -56,7 +56,7 @@ class Late:
             self._batches.append(batch)
             self._count(batch, 1)
 
-    def take(self, max_records: int, max_bytes: int) -> list[Outgoing]:
+    def take(self, max_records: int, max_bytes: int) -> Batch:
         """The first, of one batch, at least one; `confirm` or `put_back` must follow."""
         batch = self._batches.popleft()
         self._count(batch, -1)
@@ -68,7 +68,7 @@ class Late:
                 self._count(self._batches[0], 1)
             batch = Batch(batch.arrived_ms, batch.records[:count], _size_bytes(batch.records[:count]))
         self._taken.append(batch)
-        return batch.records
+        return batch
 
     def confirm(self) -> None:
         """What was taken is sent."""

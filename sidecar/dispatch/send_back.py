@@ -69,7 +69,9 @@ class SendBackPartition:
             offset: int = message.offset()  # type: ignore[assignment]
             if offset < self.position:
                 continue
-            due_ms = min(message.timestamp()[1], now_ms)
+            due_ms = message.timestamp()[1]
+            if due_ms > now_ms:
+                due_ms = now_ms
             try:
                 headers: Headers = message.headers() or []  # type: ignore[assignment]
             except HEADER_ERRORS:
@@ -131,7 +133,7 @@ class SendBackPartition:
         if not self._waiting or max_records <= 0:
             return []
         refused = self._refused()
-        taken = self._waiting.take(max_records, max_bytes)
+        taken = self._waiting.take(max_records, max_bytes).records
         return [_unless_refused(record, refused) for record in taken] if refused else taken
 
     def _refused(self) -> dict[bytes | None, Rejection]:

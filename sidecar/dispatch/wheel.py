@@ -240,20 +240,23 @@ class WheelPartition:
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
         max_delay_ms = last_plan.max_delay_ms
         rolls_from_ms = last_plan.roll_window_ms - last_plan.precision_ms
+        if messages and (messages[0].offset() or 0) < self.position:
+            messages = [message for message in messages if (message.offset() or 0) >= self.position]
+        offset = self.position - 1
+        # Each step adds up: `position` is kept for those that ask for it, and `plain` is preferred.
         try:
             for message in messages:
-                offset: int = message.offset()  # type: ignore[assignment]
-                if offset < self.position:
-                    continue
+                offset = message.offset()  # type: ignore[assignment]
                 try:
                     headers: Headers = message.headers() or []  # type: ignore[assignment]
                 except HEADER_ERRORS:
+                    self.position = offset
                     self._reject(_UNREADABLE, message, [], offset, now_ms)
-                    self.position = offset + 1
                     continue
                 timestamp_ms = message.timestamp()[1]
                 found = plain(headers, offset, timestamp_ms, max_delay_ms) if offset >= plain_from else None
                 if found is None:
+                    self.position = offset
                     if not self._stage(message, headers, offset, timestamp_ms, now_ms):
                         break
                 elif (due_ms := found[3]) - timestamp_ms < rolls_from_ms:
@@ -262,14 +265,17 @@ class WheelPartition:
                     record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
                     if due_ms <= now_ms and offset >= replay_until:
                         if cancels:
+                            self.position = offset
                             self._take_in(now_ms)
                         self._arriving.append(record)
                     elif offset >= replay_until or (due_ms, offset) > watermark:
                         schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
                 else:
+                    self.position = offset
                     topic, delivered, uniq_key, _ = found
                     parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
                     self._schedule(parsed, last_plan, message, headers, offset, timestamp_ms, now_ms)
+            else:
                 self.position = offset + 1
             self._take_in(now_ms)
         except (OSError, SlotConflict) as error:
@@ -543,11 +549,11 @@ class WheelPartition:
             if max_bytes <= 0:
                 break
             # 2. Then those.
-            late = self._late.take(max_records, max_bytes)
+            _, late, late_bytes = self._late.take(max_records, max_bytes)
             watermark = max(watermark, _last_key(late))
             records = records + late if records else late
             max_records -= len(late)
-            max_bytes -= sum([len(record[3] or b"") for record in late])
+            max_bytes -= late_bytes
         if self._outages:
             records = self._outages.postponed(records, now_ms, self.partition)
         for uniq_key in self._copies.ids_among(records):

@@ -96,7 +96,7 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
     cancels = [message(count + number, ("TIMER_DEL_UNIQKEY", b"%d" % number)) for number in range(1, count)]
     assert len(wheel.take(NOW_MS, count, 2**30)) == count
     wheel.offer(cancels, NOW_MS)
-    assert wheel.position == count
+    assert wheel.position == count + 1
     wheel.put_back()
     out: list[int] = []
     for _ in range(count):
