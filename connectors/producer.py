@@ -245,7 +245,7 @@ class ScheduledProducer:
         schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level, on_receipt)
         try:
             try:
-                self._producer.produce(schedule_topic, value, key, BY_KEY, pending, headers=written)
+                self._producer.produce(schedule_topic, value, key, BY_KEY, pending, written)
             except BufferError:
                 room_within_s = inf if wait_for_room else 0
                 self._produce(schedule_topic, value, key, BY_KEY, written, pending, room_within_s)

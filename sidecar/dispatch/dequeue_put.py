@@ -73,7 +73,7 @@ class DequeuePut:
                     headers = [*headers, (_TIMER_DEQUEUE_MS, b"%d" % now_ms)]
                     record = (*record[:4], headers, *record[5:])
                 try:
-                    produce(topic, value, key, partition, headers=headers)
+                    produce(topic, value, key, partition, None, None, 0, headers)
                 except (BufferError, KafkaException):
                     rejection = self._deliver(publishing, record)
                     if rejection is not None:
@@ -114,7 +114,7 @@ class DequeuePut:
         topic, partition, key, value, headers = record[:5]
         while True:
             try:
-                publishing.produce(topic, value, key, partition, headers=headers)
+                publishing.produce(topic, value, key, partition, None, None, 0, headers)
             except BufferError:
                 publishing.make_room()
             except KafkaException as exception:

@@ -43,7 +43,8 @@ class Publishing(Protocol):
     """One batch at a time: ``begin``, any number of ``produce``, then ``commit`` and ``settle``, or ``abort``."""
 
     produce: Produce
-    """``produce(topic, value, key, partition, headers=headers)``, the client's own: the hot path has no wrapper."""
+    """``produce(topic, value, key, partition, None, None, 0, headers)``, the client's own: the hot path has no wrapper,
+    and no keywords, which would cost 0.14 µs of its 0.7. Not given: two callbacks and the timestamp."""
 
     def begin(self) -> None:
         """Open a batch."""

@@ -25,6 +25,21 @@ def test_key_value_and_headers_come_back_as_they_were(bench: Bench) -> None:
     assert (text.key(), text.value(), text.headers()) == (b"text", b"text", [("name", b"text")])
 
 
+def test_arguments_may_be_given_by_position(bench: Bench) -> None:
+    """Topic, value, key, partition, two names of the callback, timestamp, headers; what is None is as if not given."""
+    topic = bench.topic()
+    told = []
+    producer = bench.producer(on_delivery=lambda error, message: told.append((error, "default")))
+    producer.produce(topic, b"value", b"key", 0, None, None, 0, [("name", b"text")])
+    producer.produce(topic, b"value", b"key", 0, lambda error, _: told.append((error, "own")), None, 1_234_567, [])
+    producer.flush(DEADLINE_S)
+    first, second = read(bench.reader(topic), 2)
+    assert (first.key(), first.value(), first.headers()) == (b"key", b"value", [("name", b"text")])
+    assert first.timestamp()[1] > 1_600_000_000_000
+    assert (second.headers(), second.timestamp()) == (None, (1, 1_234_567))
+    assert told == [(None, "default"), (None, "own")]
+
+
 def test_timestamps_are_the_producers_or_the_brokers(bench: Bench) -> None:
     created, appended = bench.topic(), bench.topic(message_timestamp_type="LogAppendTime")
     producer = bench.producer()

@@ -47,7 +47,17 @@ class RecordingPublishing:
     rooms_made: int = 0
     refusals: list[Refusal] = field(default_factory=list)
 
-    def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, *, headers: Headers) -> None:
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        callback: None,
+        on_delivery: None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
         if self.fault is not None:
             raise KafkaException(self.fault)
         size_bytes = sum(len(part or b"") for part in (key, value, *(text for _, text in headers)))
