@@ -44,10 +44,12 @@ class LastingProducer:
         value: bytes | str | None,
         key: bytes | str | None,
         partition: int,
-        on_delivery: OnDelivery,
+        callback: OnDelivery,
+        on_delivery: None,
+        timestamp: int,
         headers: Any,
     ) -> None:
-        """Queue a record.
+        """Queue a record. All arguments by position, as confluent-kafka has them: keywords cost 0.14 µs.
 
         Raises:
             BufferError: the queue is full.
@@ -55,12 +57,12 @@ class LastingProducer:
         """
         client = self._client
         try:
-            client.produce(topic, value, key, partition, on_delivery, None, 0, headers)  # keywords cost 0.14 µs
+            client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
         except KafkaException as exception:
             if not is_fatal(exception.args[0]):
                 raise
             self._replace(client)
-            self._client.produce(topic, value, key, partition, on_delivery, None, 0, headers)
+            self._client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Tell of the answers that have come, or wait for some; how many there were. Negative: for ever."""

@@ -66,6 +66,7 @@ _SERVE_S = 0.05
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _REAL_QID = str(Header.REAL_QID)
+_NOTHING_GIVEN: tuple[Carried, bytes] = ([], b"")
 
 
 class ScheduledProducer:
@@ -119,7 +120,7 @@ class ScheduledProducer:
         """By topic, delay, delay_ms and level."""
         self._destinations: dict[str, tuple[str, tuple[str, bytes]]] = {}
         self._wheel = self._names.wheel
-        self._id_prefix = uuid.uuid4().hex[:20].encode()
+        self._id_format = f"{uuid.uuid4().hex[:20]}%012x".encode()
         self._id_numbers = count()
 
     def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,12 +178,13 @@ class ScheduledProducer:
             ScheduleError: not exactly one of ``deliver_at``, ``delay`` and ``level``, or one that cannot be used.
             KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
         """
-        schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level)
+        plan = self._plan(topic, deliver_at, delay, delay_ms, level)
+        written, pending = self._prepare(plan, headers)
         if pending.span is None:
-            return self._send(schedule_topic, value, key, written, pending, timeout_s)
+            return self._send(plan.schedule_topic, value, key, written, pending, timeout_s)
         span, pending.span = pending.span, None  # of all attempts together
         try:
-            return self._send(schedule_topic, value, key, written, pending, timeout_s)
+            return self._send(plan.schedule_topic, value, key, written, pending, timeout_s)
         except KafkaException as exception:
             pending.error = exception.args[0]
             raise
@@ -242,13 +244,17 @@ class ScheduledProducer:
             ScheduleError: as `send`.
             KafkaException: the client refuses the record, for its size; ``on_receipt`` is not called then.
         """
-        schedule_topic, written, pending = self._prepare(topic, headers, deliver_at, delay, delay_ms, level, on_receipt)
+        # Short: it runs once a record.
+        plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
+        if plan is None:
+            plan = self._plan(topic, deliver_at, delay, delay_ms, level)
+        written, pending = self._prepare(plan, headers, on_receipt)
         try:
             try:
-                self._producer.produce(schedule_topic, value, key, BY_KEY, pending, written)
+                self._producer.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
             except BufferError:
                 room_within_s = inf if wait_for_room else 0
-                self._produce(schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
+                self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
         except KafkaException as exception:
             pending.end_span(exception.args[0])
             raise
@@ -366,31 +372,19 @@ class ScheduledProducer:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _prepare(
-        self,
-        topic: str,
-        headers: HeadersArgument,
-        deliver_at: datetime | None,
-        delay: timedelta | str | None,
-        delay_ms: int | None,
-        level: int | None,
-        on_receipt: OnReceipt | None = None,
-    ) -> tuple[str, Carried, PendingReceipt]:
-        """The schedule topic, the headers and the receipt to come. Short: it runs once a record."""
-        plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
-        if plan is None:
-            plan = self._plan(topic, deliver_at, delay, delay_ms, level)
-        written: Carried = []
-        uniq_key = b""
-        if headers:
-            written, uniq_key = carried(headers)
-        if not uniq_key:
-            uniq_key = b"%b%012x" % (self._id_prefix, next(self._id_numbers))
-            written.append((_UNIQ_KEY, uniq_key))
-        written += plan.headers
+        self, plan: Plan, headers: HeadersArgument, on_receipt: OnReceipt | None = None
+    ) -> tuple[Carried, PendingReceipt]:
+        """The headers and the receipt to come."""
+        given, uniq_key = carried(headers) if headers else _NOTHING_GIVEN
+        if uniq_key:
+            written = [*given, *plan.headers]
+        else:
+            uniq_key = self._id_format % next(self._id_numbers)
+            written = [*given, (_UNIQ_KEY, uniq_key), *plan.headers]
         pending = PendingReceipt(self, plan, uniq_key, on_receipt)
         if self._tracer is not None:
             pending.span = self._tracer.start(written, plan.schedule_topic, plan.destination, uniq_key)
-        return plan.schedule_topic, written, pending
+        return written, pending
 
     def _plan(
         self,
@@ -459,7 +453,7 @@ class ScheduledProducer:
         deadline = Deadline(self._clients.clock, room_within_s)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
+                self._producer.produce(topic, value, key, partition, on_delivery, None, 0, headers)
             except BufferError:
                 if deadline.left_s == 0:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None

@@ -134,7 +134,7 @@ class SendBack:
         topic = self._settings.names.send_back
         try:
             headers = send_back_headers(message, self._settings, level)
-            producer.produce(topic, message.value, message.key, BY_KEY, on_delivery, headers)
+            producer.produce(topic, message.value, message.key, BY_KEY, on_delivery, None, 0, headers)
         except BufferError:
             on_answer(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as exception:
