@@ -243,7 +243,7 @@ class WheelPartition:
         if messages and (messages[0].offset() or 0) < self.position:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
         offset = self.position - 1
-        # Each step adds up: `position` is kept for those that ask for it, and `plain` is preferred.
+        # Short: it runs once a record. `position` is brought up to date for those that look at it.
         try:
             for message in messages:
                 offset = message.offset()  # type: ignore[assignment]
