@@ -8,7 +8,7 @@ PYTHON ?= $(or $(shell IFS=:; for d in $$PATH; do "$$d/python3" -c '$(IS_FIT)' 2
 SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt --editable
 
 # Written in Go, and built from source once: a minute each. Nothing but `make charts` and `make scan-charts` wants them.
 TOOLS := $(VENV)/tools
