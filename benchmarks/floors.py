@@ -1,4 +1,4 @@
-"""The floors: the fastest plain loops with the same client, options, batches, value and headers in and out.
+"""The floors: plain loops with the same client, options, batches, value and headers in and out.
 
 ``python -m benchmarks.floors KIND BOOTSTRAP SOURCE DESTINATION COUNT VALUE_BYTES``
 
@@ -11,7 +11,8 @@ transaction begun after a commit on the same producer waits for that one's marke
 - `relay` commits and then reads. With the commit in a second thread while the next batch is read, as the sidecar does,
   it is slower on two cores: 4.6 instead of 3.9 µs of CPU a record, for the interpreter lock that the two then share.
 - They are written as anyone writes them, with ``headers=``. Timewheel passes all arguments by position, which takes
-  0.14 µs less of a call's 0.7; with floors that did so too (0.14 of 2.5 to 4 µs), its ratios would be 0.02 to 0.04 lower.
+  0.14 µs less of a call's 0.7. A floor's record takes 2.5 to 4 µs: with floors that did so too, the ratios to them
+  would be 0.02 to 0.04 lower.
 - `produce` with one producer instead of two in turn has 0.7 of the rate. Filling a second transaction while the first
   commits gains next to nothing, with the rule above broken.
 - `consume` counts from the assignment to the last record, not from the first batch: what librdkafka fetches meanwhile
