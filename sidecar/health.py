@@ -120,8 +120,8 @@ class Health:
     """Why it reached none."""
     waits_since_ms: float | None = None
     """Since when a call to Kafka has been waited for."""
-    due_ago_ms: int = 0
-    """How long the oldest due record had been due when the loop last turned; 0: nothing was due."""
+    oldest_due_at_ms: float | None = None
+    """When, by the monotonic clock, the oldest record that waits falls or fell due; None: none waits."""
 
     def __post_init__(self) -> None:
         self.turned_ms = self.clock.monotonic_ms()
@@ -140,6 +140,13 @@ class Health:
         self.turned_ms = self.clock.monotonic_ms()
         if self.waits_since_ms is None:
             self.waits_since_ms = self.turned_ms
+
+    def knows_due(self, in_ms: int | None) -> None:
+        """The oldest record that waits falls due in so long (below 0: is due); None: none waits.
+
+        Told ahead, because a loop that waits for Kafka cannot tell what falls due meanwhile.
+        """
+        self.oldest_due_at_ms = None if in_ms is None else self.clock.monotonic_ms() + in_ms
 
     def broker_answers(self) -> None:
         self.broker_silent_since_ms = None
@@ -204,10 +211,8 @@ class Health:
     @property
     def behind_ms(self) -> float:
         """How long the oldest due record has been due."""
-        if not self.due_ago_ms:
-            return 0.0
-        turned_ms = self.turned_ms if self.waits_since_ms is None else self.waits_since_ms
-        return self.due_ago_ms + max(0.0, self.clock.monotonic_ms() - turned_ms)
+        due_at_ms = self.oldest_due_at_ms
+        return 0.0 if due_at_ms is None else max(0.0, self.clock.monotonic_ms() - due_at_ms)
 
     def state_for_ms(self, state: State) -> float:
         """How long this state has lasted, to the second."""

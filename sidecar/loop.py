@@ -259,6 +259,7 @@ class Loop:
         if read_on:
             self._intake.read(0)
             self._prepare(drafts)
+            self._tell_of_what_was_read(now_ms)
         # 5. The outcome.
         self._settle()
 
@@ -289,15 +290,26 @@ class Loop:
         return drafts + self._idle_progress(drafts) if self._is_now_and_then else drafts
 
     def _due(self, now_ms: int) -> list[Source]:
-        due = [
+        self._tell_oldest_due(self._oldest_due_ms(now_ms), now_ms)
+        return [
             source
             for source in self._intake.sources.values()
             if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
         ]
-        oldest_ms = min((source.next_due_ms or now_ms for source in due), default=None)
-        self._health.due_ago_ms = 0 if oldest_ms is None else now_ms - oldest_ms
+
+    def _oldest_due_ms(self, now_ms: int) -> int | None:
+        """When the oldest of what waits in all partitions falls or fell due; None: nothing waits."""
+        moments = (source.next_due_ms for source in self._intake.sources.values())
+        return min((due_ms or now_ms for due_ms in moments if due_ms is not None), default=None)
+
+    def _tell_oldest_due(self, oldest_ms: int | None, now_ms: int) -> None:
         self._metrics.oldest_due_ms = oldest_ms
-        return due
+        self._health.knows_due(None if oldest_ms is None else oldest_ms - now_ms)
+
+    def _tell_of_what_was_read(self, now_ms: int) -> None:
+        """It may fall due while Kafka works on the transaction in hand, which may take long."""
+        moments = (self._metrics.oldest_due_ms, self._oldest_due_ms(now_ms))  # what is in hand is not out yet
+        self._tell_oldest_due(min((due_ms for due_ms in moments if due_ms is not None), default=None), now_ms)
 
     def _look_at_the_clock(self) -> None:
         """Whether it is time again for what is done now and then."""
@@ -400,8 +412,8 @@ class Loop:
     def _wait_s(self, now_ms: int) -> float:
         if self._switches.stop_dequeue:
             return IDLE_WAIT_MS / 1000
-        due = [due_ms for source in self._intake.sources.values() if (due_ms := source.next_due_ms) is not None]
-        wait_ms = min(due) - now_ms if due else IDLE_WAIT_MS
+        oldest_ms = self._oldest_due_ms(now_ms)
+        wait_ms = IDLE_WAIT_MS if oldest_ms is None else oldest_ms - now_ms
         return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
 
 

@@ -67,7 +67,8 @@ class Metrics:
     which a bounded number is told.
 
     Attributes:
-        oldest_due_ms: when what is due longest was due, None where nothing is; the loop says so with every turn.
+        oldest_due_ms: when the oldest record that waits falls or fell due, None where none waits; the loop says so
+            with every turn.
     """
 
     def __init__(self, version: str, clock: Clock | None = None) -> None:

@@ -286,9 +286,12 @@ def test_the_page_wants_the_token_and_keeps_it_for_the_tab_alone(
     with visit(browser, origin) as seen:
         page = seen.page
         expect(page.locator("#token-value")).to_be_focused(timeout=15_000)
+        expect(page.locator("#connection")).to_have_text("a token is required")
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")
-        expect(page.locator("#connection")).to_have_text("a token is required")
+        expect(page.locator("#connection")).to_have_text("this token is wrong")
+        expect(page.locator("#words")).to_have_text("The token given is not the value of its setting http_token.")
+        assert page.evaluate("sessionStorage.length") == 0, "it is not asked with again"
         page.keyboard.type("s3cret")
         page.keyboard.press("Enter")
         expect(page.locator("#state")).to_have_text("Healthy", timeout=15_000)

@@ -1,11 +1,12 @@
 """What the loop says of Kafka's refusals: in words, with the topic, until they are over."""
 
 import re
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import InlineCaller
+from sidecar.dispatch.call_thread import Call, InlineCaller
 from sidecar.health import Health, State
 from sidecar.loop import Loop
 from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run
@@ -39,3 +40,36 @@ def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
     assert health.broker_error == ""
     assert health.verdict().state is State.HEALTHY
     world.judge()
+
+
+def test_what_was_read_while_kafka_is_waited_for_is_behind_as_soon_as_it_is_due() -> None:
+    """Nothing was due when the transaction began, which is of progress alone, and no turn is taken before it ends."""
+    world = World(0)
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    behind_ms: list[float] = []
+
+    class SlowKafka(InlineCaller):
+        """A record of level 1 arrives with each commit, which is answered after 5 s."""
+
+        def submit(self, call: Call) -> None:
+            if health.assigned:
+                world.schedule_for_level(1)
+            super().submit(call)
+
+        def result(self, give_up: Callable[[], bool]) -> None:
+            if health.assigned:
+                world.clock.advance(5_000)
+                behind_ms.append(health.behind_ms)
+            super().result(give_up)
+
+    process = world.processes["sidecar"] = world.kafka.process("sidecar")
+    loop = Loop(world.settings, make_clients(process, world.settings, clock, SlowKafka()), clock, health, world.metrics)
+    aborted = world.kafka.producer({"transactional.id": "aborts"})
+    aborted.init_transactions(1)
+    aborted.begin_transaction()
+    aborted.produce(world.names.level(1), b"nobody sees it", headers=[("REAL_TOPIC", b"orders")])
+    aborted.flush(1)
+    aborted.abort_transaction(1)
+    run(world, loop, lambda: bool(behind_ms))
+    assert behind_ms == [4_000]

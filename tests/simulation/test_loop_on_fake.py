@@ -65,12 +65,15 @@ class World:
 
     def schedule(self, count: int) -> None:
         for _ in range(count):
-            level = self.chance.randrange(1, 4)
-            name = b"%d" % len(self.due_ms)
-            self.due_ms[name] = DELAYS_MS[level - 1]
-            self._producer.produce(self.names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")])
+            self.schedule_for_level(self.chance.randrange(1, 4))
         while self._producer.flush(1):
             pass
+
+    def schedule_for_level(self, level: int) -> None:
+        """One record, which is sent with the next flush, or by itself."""
+        name = b"%d" % len(self.due_ms)
+        self.due_ms[name] = DELAYS_MS[level - 1]
+        self._producer.produce(self.names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")])
 
     def _accepted(self, error: KafkaError | None, message: Message) -> None:
         """A delay counts from the time that the broker puts on the record."""

@@ -56,7 +56,7 @@ def held(health: Health) -> None:
 
 
 def behind(health: Health) -> None:
-    health.due_ago_ms = BEHIND_AFTER_MS + 3_000
+    health.knows_due(-BEHIND_AFTER_MS - 3_000)
 
 
 ORDER: list[tuple[Callable[[Health], None], State]] = [
@@ -97,16 +97,16 @@ def test_recovery_is_told_with_its_progress() -> None:
 
 
 def test_a_second_behind_is_not_behind_yet() -> None:
-    health, _ = a_health()
-    health.due_ago_ms = BEHIND_AFTER_MS
+    health, clock = a_health()
+    health.knows_due(-BEHIND_AFTER_MS)
     assert health.verdict().state is State.HEALTHY
-    health.due_ago_ms += 1
+    clock.advance(1)
     assert health.verdict().state is State.BEHIND
 
 
 def test_what_is_due_grows_older_while_the_loop_waits() -> None:
     health, clock = a_health()
-    health.due_ago_ms = 500
+    health.knows_due(-500)
     health.turned()
     health.waits()
     clock.advance(3_500)
@@ -114,13 +114,25 @@ def test_what_is_due_grows_older_while_the_loop_waits() -> None:
     assert health.behind_ms == 4_000
     assert health.verdict().words == "behind by 4.0 s because Kafka has not acknowledged what was sent 3.5 s ago"
     health.turned()
-    health.due_ago_ms = 0
+    health.knows_due(None)
     assert health.behind_ms == 0
+
+
+def test_what_falls_due_while_the_loop_waits_is_told() -> None:
+    health, clock = a_health()
+    health.knows_due(1_000)
+    health.waits()
+    clock.advance(1_000)
+    assert health.behind_ms == 0, "not yet"
+    clock.advance(4_000)
+    health.waits()
+    assert health.behind_ms == 4_000
+    assert health.verdict().words == "behind by 4.0 s because Kafka has not acknowledged what was sent 5.0 s ago"
 
 
 def test_a_refusal_is_told_as_the_cause() -> None:
     health, _ = a_health()
-    health.due_ago_ms = 4_000
+    health.knows_due(-4_000)
     health.broker_is_silent("'orders-0': Broker: Not enough in-sync replicas")
     health.probed(None)
     verdict = health.verdict()
@@ -142,11 +154,11 @@ def test_a_refusal_is_told_as_the_cause() -> None:
 )
 def test_it_tells_where_a_backlog_goes(before_ms: int, words: str) -> None:
     health, clock = a_health()
-    health.due_ago_ms = before_ms
+    health.knows_due(-before_ms)
     health.observe()
     clock.advance(10_000)
     health.turned()
-    health.due_ago_ms = 4_000
+    health.knows_due(-4_000)
     assert health.verdict().words == f"behind by 4.0 s because more has fallen due than has gone out yet{words}"
 
 

@@ -13,6 +13,13 @@ export class Refusal extends Error {
 
 export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
 
+/** True if there was one. */
+export const forgetToken = () => {
+  const token = sessionStorage.getItem(TOKEN);
+  sessionStorage.removeItem(TOKEN);
+  return token !== null;
+};
+
 const headers = (more = {}) => {
   const token = sessionStorage.getItem(TOKEN);
   return token ? { ...more, Authorization: `Bearer ${token}` } : more;

@@ -1,6 +1,6 @@
 // The page: what the status says, and the parts that ask for themselves.
 
-import { ask, follow, useToken } from "./api.js";
+import { ask, follow, forgetToken, useToken } from "./api.js";
 import { addPoint, setHistory } from "./chart.js";
 import { listSpan, startLists } from "./lists.js";
 import { byId, bytes, confirmed, count, fromNow, lasting, make, rate, setText, timeOfDay, zone } from "./words.js";
@@ -203,11 +203,17 @@ const lost = (fault) => {
   const connection = byId("connection");
   connection.dataset.live = "no";
   if (fault.status === 401) {
-    setText(connection, "a token is required");
+    const isWrong = forgetToken();
+    setText(connection, isWrong ? "this token is wrong" : "a token is required");
     byId("token").hidden = false;
     setState("unknown");
     setText(byId("state"), "Locked");
-    setText(byId("words"), "The sidecar tells nothing without its token.");
+    setText(
+      byId("words"),
+      isWrong
+        ? "The token given is not the value of its setting http_token."
+        : "The sidecar tells nothing without its token.",
+    );
     byId("token-value").focus();
     return;
   }
@@ -244,6 +250,7 @@ byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
   useToken(byId("token-value").value);
   byId("token-value").value = "";
+  setText(byId("connection"), "asking with this token");
   connect();
 });
 setInterval(() => document.hidden || heardAt === 0 || loadHistory(), HISTORY_EVERY_MS);
