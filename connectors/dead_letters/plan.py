@@ -38,6 +38,8 @@ _COUNT = str(Header.REDRIVE_COUNT)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _FIRST = (_COUNT, b"1")
 _SCHEDULES = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
+_SPECIAL = frozenset({_COUNT, _ERROR_CODE})
+"""What has been redriven before, and what was rejected."""
 _CANCELS = frozenset({str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)})
 
 # What does not go along; of a rejected message that is more.
@@ -88,14 +90,26 @@ class Planner:
 
     def plan(self, headers: Headers) -> Move | str:
         """The way out, or, in words, why there is none."""
-        told = dict(headers)
-        if _COUNT not in told and _ERROR_CODE not in told and told.get(_UNIQ_KEY):  # nearly always
-            topic = self._plain.get(told.get(_RETRY_TOPIC))
-            if topic is not None:
-                carried = [header for header in headers if header[0] not in _SPENT_ON_DELIVERY]
+        # One of a consumer's that has not been redriven yet, as nearly all are, in one pass.
+        carried: Headers = []
+        retry_topic = uniq_key = None
+        for header in headers:
+            name, value = header
+            if name == _RETRY_TOPIC:
+                retry_topic = value
+            elif name == _UNIQ_KEY:
+                uniq_key = value
+            elif name in _SPECIAL:
+                break
+            elif name in _SPENT_ON_DELIVERY:
+                continue
+            carried.append(header)
+        else:
+            topic = self._plain.get(retry_topic)
+            if topic is not None and uniq_key:
                 carried.append(_FIRST)
                 return Move(topic, BY_KEY, carried)
-        return self._plan(headers, told)
+        return self._plan(headers, dict(headers))
 
     def _plan(self, headers: Headers, told: Told) -> Move | str:
         redrives = redrives_of(told)

@@ -204,6 +204,8 @@ class Redrive:
         try:
             producer.begin_transaction()
             self._produce(producer, items)
+            # Those reports that are here already: in the commit's thread each of them asks for the interpreter.
+            producer.poll(0)
         except KafkaException as exception:
             self._send_again(items, producer, exception.args[0])
         except BaseException:  # a Ctrl-C: readers of the destinations are not to wait for the time-out
