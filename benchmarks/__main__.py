@@ -1,6 +1,6 @@
 """Every figure beside its floor: product and floor in turn, several times, on a Kafka of its own on this machine.
 
-Run it on an idle machine, for some forty minutes; how it scales (straight-*, burst-*) is another half an hour, and is
+Run it on an idle machine, for some half an hour; how it scales (straight-*, burst-*) is another twenty minutes, and is
 left out but for burst-beside-1m unless --only names it. A ratio stands when both slow down together, but a busy machine
 widens the spread, and a lateness does not scale at all.
 """
