@@ -29,12 +29,27 @@ def why_not_saved(machine: Mapping[str, object], path: Path = PATH) -> str | Non
     return f"{path.name} is of another machine, {there['cores']} × {there['processor']}: remove it to begin anew"
 
 
-def save(told: Mapping[str, Any], path: Path = PATH) -> None:
-    """Put the rows of a report (`report.as_json`) in place of those that are there; the others stay as they are."""
+def save(told: Mapping[str, Any], path: Path = PATH) -> list[str]:
+    """Put the rows of a report (`report.as_json`) in place of those that are there; the others stay as they are.
+
+    Returns:
+        The rows that stay, too, because more records waited when they were measured: the one of ten million.
+    """
+    there = load(path)["rows"]
     machine = {name: value for name, value in told["machine"].items() if name != _FLEETING}
-    rows = load(path)["rows"] | {name: _row(row, told) for name, row in told["rows"].items()}
-    whole = {"machine": {**machine, "date": told["date"]}, "rows": rows}
+    rows = {name: _row(row, told) for name, row in told["rows"].items()}
+    larger = [name for name, row in rows.items() if name in there and _pending(there[name]) > _pending(row)]
+    whole = {
+        "machine": {**machine, "date": told["date"]},
+        "rows": there | {name: row for name, row in rows.items() if name not in larger},
+    }
     path.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+    return larger
+
+
+def _pending(row: Mapping[str, Any]) -> int:
+    pending: int = row["load"]["pending"]
+    return pending
 
 
 def _row(row: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ MACHINE: dict[str, Any] = {"processor": "a processor", "cores": 2, "memory_bytes
 LOAD = Load(records=1_000, value_bytes=200, seconds=8, pending=1_000)
 
 
-def told(name: str, *rates: float, date: str = "2027-01-31") -> dict[str, Any]:
+def told(name: str, *rates: float, date: str = "2027-01-31", load: Load = LOAD) -> dict[str, Any]:
     pairs = [Pair({RATE: rate, CPU: 9.0}, {RATE: 100.0, CPU: 5.0}) for rate in rates]
-    return report.as_json({name: Result(ROWS[name], pairs)}, LOAD, MACHINE) | {"date": date}
+    return report.as_json({name: Result(ROWS[name], pairs)}, load, MACHINE) | {"date": date}
 
 
 def test_rows_that_were_measured_take_the_place_of_what_was_there_and_the_others_stay(tmp_path: Path) -> None:
@@ -34,6 +34,19 @@ def test_rows_that_were_measured_take_the_place_of_what_was_there_and_the_others
     assert [rate[name] for name in ("timewheel", "floor", "beside", "lowest", "highest")] == [80, 100, 0.8, 0.6, 0.9]
     assert burst["figures"][CPU]["beside"] == 4
     assert saved["rows"]["straight-10000"]["load"]["value_bytes"] == 10_000
+
+
+def test_a_row_measured_with_more_pending_stays(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    more = LOAD._replace(pending=10 * LOAD.pending)
+    assert results.save(told("burst", 50.0, load=more), path) == []
+    assert results.save(told("burst", 60.0), path) == ["burst"]
+    assert results.save(told("level", 60.0), path) == []
+    assert {name: row["figures"][RATE]["timewheel"] for name, row in results.load(path)["rows"].items()} == {
+        "burst": 50.0,
+        "level": 60.0,
+    }
+    assert results.save(told("burst", 70.0, load=more), path) == []
 
 
 def test_rows_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
