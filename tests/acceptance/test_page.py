@@ -17,7 +17,7 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import now_ms, timed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 HOSTILE = '<img src=x onerror="document.title=1">'
 

@@ -20,7 +20,7 @@ from tests.support.small_disk import FileSizeLimit
 from tests.support.waiting import wait_until
 from tests.support.wheel import now_ms, timed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 def readiness(sidecar: SidecarProcess) -> dict[str, Any]:
