@@ -1,6 +1,7 @@
 """The audit beside its floor: ingest against a bare read of the same topics by the same Spark, and how fast it judges.
 
-Messages are scheduled on the wheel and delivered by a real sidecar. Then, in one Spark on this machine:
+Messages are scheduled on the wheel and delivered by a real sidecar, beside topics for all the levels. Then, in one
+Spark on this machine:
 
     floor       the same topics, read and counted, with the read options that the audit has found to be fastest
     default     the same with Spark's own, what a plain job gets
@@ -24,7 +25,7 @@ from rich.table import Table
 from benchmarks import machine, report
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Headers
-from connectors.contract import DelayLevels, TopicNames
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames
 from connectors.embedded import EmbeddedKafka
 from spark.batch import Job
 from spark.cluster import Cluster as AuditedCluster
@@ -36,9 +37,9 @@ from spark.sources import read_ranges
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEVELS = DelayLevels.parse("1s")
+LEVELS = DelayLevels.parse(DEFAULT_LEVELS)
 VALUE_BYTES = 200
-PARTITIONS = 2
+PARTITIONS, WHEEL_PARTITIONS = 3, 6
 DELAY_MS = 2_000
 
 
@@ -69,13 +70,16 @@ def main() -> None:
 
 def _deliver(cluster: Cluster, prefix: str, directory: Path, messages: int) -> None:
     """Have a sidecar deliver so many."""
-    source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
+    names = TopicNames(prefix)
+    for level in LEVELS:
+        cluster.create(names.level(level), partitions=PARTITIONS)
+    source = cluster.create(names.wheel, partitions=WHEEL_PARTITIONS)
     destination = cluster.create(f"{prefix}orders", partitions=PARTITIONS).encode()
 
     def headers_of(number: int) -> Headers:
         return [("REAL_TOPIC", destination), ("UNIQ_KEY", b"order-%d" % number), ("TIMER_DELAY_MS", b"%d" % DELAY_MS)]
 
-    with Sidecar(cluster.bootstrap_servers, directory, topic_prefix=prefix, levels="1s") as sidecar:
+    with Sidecar(cluster.bootstrap_servers, directory, topic_prefix=prefix) as sidecar:
         cluster.fill(source, messages, VALUE_BYTES, headers_of)
         sidecar.wait_for("timewheel_delivered_records_total", messages, 120 + messages / 5_000)
 
