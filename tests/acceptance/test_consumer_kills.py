@@ -39,7 +39,7 @@ class App:
         return text[: text.rfind(b"\n") + 1].split()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("kills", "mode"), [(3, ()), (1, ("orderly",))], ids=["concurrently", "orderly"])
 def test_no_record_is_lost_through_kills(
     kafka: Kafka, prefix: str, tmp_path: Path, kills: int, mode: tuple[str, ...]

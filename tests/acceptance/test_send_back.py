@@ -122,7 +122,7 @@ def test_kcat_sends_back_what_kcat_has_read(
     assert (letter.text("RETRY_TOPIC"), letter.text("RECONSUME_TIME")) == ("orders", "2")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_in_the_middle_lose_no_attempt_and_repeat_none(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, send_back: str
 ) -> None:
