@@ -32,7 +32,7 @@ from spark.cluster import Cluster as AuditedCluster
 from spark.facts import to_facts
 from spark.reconcile import Rules, reconcile
 from spark.session import spark_session
-from spark.sources import read_ranges
+from spark.sources import read_ranges, read_ranges_by_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,8 @@ def _measure(
         return reader.option("subscribe", ",".join(topics)).load().count()
 
     def ingest() -> int:
-        facts = to_facts(read_ranges(spark, cluster.options, ranges), job.names, job.levels)
+        records = read_ranges_by_kind(spark, cluster.options, ranges, job.names)
+        facts = to_facts(records, job.names, job.levels)
         tables.write_facts(facts, facts_path, "overwrite")
         return tables.read(spark, facts_path).count()
 

@@ -19,7 +19,7 @@ from spark.cluster import Cluster, audited_topics
 from spark.facts import to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
-from spark.sources import read_ranges
+from spark.sources import read_ranges_by_kind
 
 Step = Callable[[str], AbstractContextManager[object]]
 """Begins a step of the work, by name; it ends with the context."""
@@ -70,7 +70,8 @@ def _append(
     places = [(topic, partition) for topic in topics for partition in existing[topic]]
     since_ms = job.rules.since_ms
     ranges = cluster.ranges(places, None if since_ms is None else since_ms - CLOCK_SKEW_MS)
-    facts = to_facts(read_ranges(spark, cluster.options, ranges), job.names, job.levels)
+    records = read_ranges_by_kind(spark, cluster.options, ranges, job.names)
+    facts = to_facts(records, job.names, job.levels)
     tables.write_facts(facts, path, "overwrite" if is_first else "append")
 
 

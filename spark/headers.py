@@ -18,83 +18,90 @@ from connectors.contract import (
 ID_MAX_BYTES = 1_000
 """A longer id is cut, and told apart from others by its SHA-256."""
 
+COUNT_MAX = 2**31 - 2
+"""Of retries."""
+
+REDRIVES_MAX = 999_999_999
+
 _ID_KEPT_BYTES = 200
 _DIGITS_MAX = 18
 _ENCODED_GROUP = "enc--"
 
 
 class Headers:
-    """The headers of a record.
+    """Looks into the headers of a record, ``headers`` as the Kafka source gives them.
 
-    Args:
-        names, values: their names and values, the last header first.
+    Whatever is asked for in one step, Spark turns them round for it once.
     """
 
-    def __init__(self, names: Column, values: Column) -> None:
-        self._names = names
-        self._values = values
+    def __init__(self) -> None:
+        headers = F.col("headers")
+        self.names, self.values = F.reverse(headers["key"]), F.reverse(headers["value"])
+        """The last header first."""
 
     def has(self, name: str) -> Column:
         """Whether there is such a header, be its value null."""
-        return F.coalesce(F.array_contains(self._names, name), F.lit(False))
+        return F.coalesce(F.array_contains(self.names, name), F.lit(False))
 
-    def last(self, name: str) -> Column:
-        """Binary; null where there is none, or it is null."""
-        position = F.nullif(F.array_position(self._names, name), F.lit(0).cast("bigint"))
-        return F.try_element_at(self._values, position.cast("int"))
+    def last(self, name: str | Column) -> Column:
+        """Its last value, binary; null where there is none, or it is null."""
+        return F.get(self.values, F.array_position(self.names, name).cast("int") - 1)
 
-    def text(self, name: str) -> Column:
+    def text(self, name: str | Column) -> Column:
         """Bytes as they are, under the type of a string: only to be compared and matched."""
         return self.last(name).cast("string")
-
-    def filled(self, name: str) -> Column:
-        """The last value; null where it is empty."""
-        value = self.last(name)
-        return F.when(F.octet_length(value) > 0, value)
-
-
-def names_of(headers: Column) -> Column:
-    return F.reverse(headers["key"])
-
-
-def values_of(headers: Column) -> Column:
-    return F.reverse(headers["value"])
 
 
 def whole_number(text: Column) -> Column:
     """The number that a text is, as a bigint; null where it is none, or has more than 18 digits."""
-    return F.when(text.rlike(rf"\A-?[0-9]{{1,{_DIGITS_MAX}}}\z"), text.try_cast("bigint"))
+    number = text.try_cast("bigint")
+    is_usual = (number.cast("string") == text) & (F.octet_length(text) < _DIGITS_MAX)  # for less than the pattern takes
+    return F.when(is_usual | text.rlike(rf"\A-?[0-9]{{1,{_DIGITS_MAX}}}\z"), number)
 
 
-def count(text: Column, most: int = 2**31 - 2) -> Column:
+def count(number: Column, most: int = COUNT_MAX) -> Column:
     """A number of retries or redrives as an int; 0 where there is none."""
-    number = whole_number(text)
-    return F.coalesce(F.when(number.between(0, most), number.cast("int")), F.lit(0))
+    return F.when(number.between(0, most), number.cast("int")).otherwise(0)
+
+
+def coordinates() -> Column:
+    """The id of a record that has been given none."""
+    return F.concat_ws("-", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
+
+
+def once(column: Column) -> Column:
+    """The same, but no filter is carried past it: Spark would work it out twice."""
+    return F.when(F.spark_partition_id() >= 0, column)  # always; Spark takes it for what differs from task to task
 
 
 def readable(raw: Column) -> Column:
-    """An id as a text: itself where it is UTF-8, else every byte as ``\\xHH``; never longer than a little over 1 kB."""
-    text = raw.cast("string")
+    """An id as a text: itself where it is UTF-8, else every byte as ``\\xHH``; never longer than a little over 1 kB.
+
+    Null where it is empty.
+    """
+    text, size = raw.cast("string"), F.octet_length(raw)
     escaped = F.regexp_replace(F.hex(raw), "(..)", r"\\x$1")
     # What is_valid_utf8 finds is asked first: a cut may fall into the middle of a letter.
     cut = F.concat(F.make_valid_utf8(F.substring(raw, 1, _ID_KEPT_BYTES).cast("string")), F.lit("…"), F.sha2(raw, 256))
-    return F.when(F.octet_length(raw) > ID_MAX_BYTES, cut).when(F.is_valid_utf8(text), text).otherwise(escaped)
+    return F.when(size > ID_MAX_BYTES, cut).when(size > 0, F.when(F.is_valid_utf8(text), text).otherwise(escaped))
 
 
 def physical(name: Column, names: TopicNames) -> Column:
     """The Kafka topic for a logical or a physical name (`TopicNames.physical`)."""
-
-    def group_topic(prefix: str, template: str) -> Column:
-        group = encode_group(F.substr(name, F.lit(len(prefix) + 1)))
-        head, tail = (names.prefix + template).split("{group}")
-        return F.concat(F.lit(head), group, F.lit(tail))
-
+    is_retry, is_dead_letter = (
+        name.startswith(prefix) for prefix in (LOGICAL_RETRY_PREFIX, LOGICAL_DEAD_LETTER_PREFIX)
+    )
+    retry, dead_letter = (
+        (names.prefix + template).split("{group}") for template in (names.retry_template, names.dead_letter_template)
+    )
+    begin = F.when(is_retry, len(LOGICAL_RETRY_PREFIX) + 1).otherwise(len(LOGICAL_DEAD_LETTER_PREFIX) + 1)
+    group_topic = F.concat(
+        F.when(is_retry, retry[0]).otherwise(dead_letter[0]),
+        encode_group(F.substr(name, begin)),
+        F.when(is_retry, retry[1]).otherwise(dead_letter[1]),
+    )
     return (
-        F.when(name.startswith(LOGICAL_RETRY_PREFIX), group_topic(LOGICAL_RETRY_PREFIX, names.retry_template))
-        .when(
-            name.startswith(LOGICAL_DEAD_LETTER_PREFIX),
-            group_topic(LOGICAL_DEAD_LETTER_PREFIX, names.dead_letter_template),
-        )
+        F.when(is_retry | is_dead_letter, group_topic)
         .when(name == LOGICAL_WHEEL, F.lit(names.wheel))
         .when(name == LOGICAL_SEND_BACK, F.lit(names.send_back))
         .otherwise(name)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from connectors.contract import TopicKind, TopicNames
 from spark.cluster import Place, Range
 from spark.kafka_options import for_spark
 
@@ -54,16 +55,30 @@ def read_ranges(spark: SparkSession, options: Mapping[str, str], ranges: Mapping
     )
 
 
-def read_stream(
-    spark: SparkSession, options: Mapping[str, str], topics: Iterable[str], max_records: int | None = None
-) -> DataFrame:
-    """All of these topics from their beginning on, as a stream.
+def read_ranges_by_kind(
+    spark: SparkSession, options: Mapping[str, str], ranges: Mapping[Place, Range], names: TopicNames
+) -> dict[TopicKind, DataFrame]:
+    """The same, by the kind of their topics; of one kind at least."""
+    of_kind: dict[TopicKind, dict[Place, Range]] = {}
+    for place, offsets in ranges.items():
+        of_kind.setdefault(names.kind(place[0]), {})[place] = offsets
+    return {kind: read_ranges(spark, options, of_kind[kind]) for kind in sorted(of_kind)} or {
+        TopicKind.OTHER: read_ranges(spark, options, {})
+    }
+
+
+def read_streams_by_kind(
+    spark: SparkSession, options: Mapping[str, str], topics: Iterable[str], names: TopicNames, max_records: int
+) -> dict[TopicKind, DataFrame]:
+    """All of these topics from their beginning on, as streams, by their kind and always in the same order.
 
     Args:
         max_records: of one micro-batch.
     """
+    of_kind: dict[TopicKind, list[str]] = {}
+    for topic in sorted(topics):
+        of_kind.setdefault(names.kind(topic), []).append(topic)
     reader = spark.readStream.format("kafka").options(**_READING, **for_spark(options))
-    reader = reader.option("subscribe", ",".join(topics)).option("startingOffsets", "earliest")
-    if max_records is not None:
-        reader = reader.option("maxOffsetsPerTrigger", str(max_records))
-    return reader.option("maxRecordsPerPartition", str(_RECORDS_A_TASK)).load()
+    reader = reader.option("startingOffsets", "earliest").option("maxRecordsPerPartition", str(_RECORDS_A_TASK))
+    reader = reader.option("maxOffsetsPerTrigger", str(max(1, max_records // len(of_kind))))
+    return {kind: reader.option("subscribe", ",".join(of_kind[kind])).load() for kind in sorted(of_kind)}

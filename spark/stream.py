@@ -27,7 +27,7 @@ from spark.batch import Job, named_destinations
 from spark.cluster import Cluster, Place, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
-from spark.sources import read_stream
+from spark.sources import read_streams_by_kind
 
 READ_UNTIL = "read_until"
 
@@ -122,8 +122,9 @@ class Ingest:
                 query.stop()
 
     def _start(self, number: int, **trigger: Any) -> None:
-        records = read_stream(self._spark, self._cluster.options, self._topics[number], self._batch_records)
-        facts = tables.with_day(to_facts(records, self._job.names, self._job.levels))
+        job, topics = self._job, self._topics[number]
+        records = read_streams_by_kind(self._spark, self._cluster.options, topics, job.names, self._batch_records)
+        facts = tables.with_day(to_facts(records, job.names, job.levels))
         self._queries[number] = (
             facts.writeStream.format("delta")
             .queryName(f"facts-{number}")
@@ -133,7 +134,7 @@ class Ingest:
             .trigger(**trigger)
             .start(self._facts)
         )
-        self._tell(f"query {number} reads {_named(self._topics[number])}")
+        self._tell(f"query {number} reads {_named(topics)}")
 
     def _await(self, number: int) -> None:
         try:
@@ -247,8 +248,14 @@ def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[Place, int]:
     if not batches:
         return {}
     lines = [row["value"] for row in spark.read.text(f"{checkpoint}/offsets/{max(batches)}").collect()]
-    offsets: dict[str, dict[str, int]] = json.loads(lines[-1])
-    return {(topic, int(number)): offset for topic, numbers in offsets.items() for number, offset in numbers.items()}
+    # The format's version, the batch's own settings, and then a line for each source, of one kind of topics.
+    sources: list[dict[str, dict[str, int]]] = [json.loads(line) for line in lines[2:] if line.startswith("{")]
+    return {
+        (topic, int(number)): offset
+        for offsets in sources
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }
 
 
 def read_until_ms(facts: DataFrame) -> int | None:

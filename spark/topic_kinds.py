@@ -6,6 +6,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors.contract import LOGICAL_RETRY_PREFIX, TopicKind, TopicNames
 from spark.headers import decode_group
 
+INPUTS = (TopicKind.LEVEL.value, TopicKind.WHEEL.value, TopicKind.SEND_BACK.value)
+"""Kinds that the sidecar reads."""
+
 
 def kind(topic: Column, names: TopicNames) -> Column:
     """A `TopicKind`, by the same rules in the same order as `TopicNames.kind`."""
@@ -22,6 +25,12 @@ def kind(topic: Column, names: TopicNames) -> Column:
         )
         .otherwise(TopicKind.OTHER.value)
     )
+
+
+def is_input(topic: Column, names: TopicNames) -> Column:
+    """Whether the `kind` of a topic is one of `INPUTS`."""
+    queue = _slot(topic, names.prefix + names.schedule_template, "{queue}")
+    return F.coalesce(queue.isin("wheel", "sendback") | queue.rlike(r"\A[0-9]+\z"), F.lit(False))
 
 
 def is_retry(name: Column, names: TopicNames) -> Column:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from connectors.contract import DelayLevels, TopicNames
+from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark.facts import SCHEMA, to_facts
 from spark.reconcile import Rules, reconcile
 from tests.support.kafka import Headers
@@ -46,6 +46,7 @@ class Read(NamedTuple):
 
 
 def source(spark: SparkSession, records: Iterable[Read]) -> DataFrame:
+    """What the Kafka source gives of them."""
     rows = [
         (
             b"key",
@@ -65,7 +66,10 @@ def source(spark: SparkSession, records: Iterable[Read]) -> DataFrame:
 def facts_of(
     spark: SparkSession, records: Iterable[Read], names: TopicNames = NAMES, levels: DelayLevels = LEVELS
 ) -> DataFrame:
-    return to_facts(source(spark, records), names, levels)
+    of_kind: dict[TopicKind, list[Read]] = {}
+    for record in records:
+        of_kind.setdefault(names.kind(record.topic), []).append(record)
+    return to_facts({kind: source(spark, of_kind[kind]) for kind in of_kind}, names, levels)
 
 
 class Story:

@@ -1,0 +1,99 @@
+"""What records of destinations, of retry topics and of dead-letter topics say: that something has arrived."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from connectors.contract import DelayLevels, Header, TopicNames
+from spark import topic_kinds
+from spark.headers import REDRIVES_MAX, Headers, coordinates, count, once, readable, whole_number
+
+Told = tuple[DataFrame, Mapping[str, Column]]
+"""Records that make a fact, and what its columns are made of (`spark.facts.SCHEMA`); those left out are null."""
+
+
+def of_destinations(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
+    """Those with a ``UNIQ_KEY``."""
+    headers = Headers()
+    told = records.withColumns({"raw_id": headers.last(Header.UNIQ_KEY), **_said(headers)})
+    told = told.withColumns({"told_id": once(readable(F.col("raw_id"))), **_meant()}).where("told_id is not null")
+    return told, {"kind": F.lit("delivered"), "id": F.col("told_id"), **_arrival()}
+
+
+def of_retries(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
+    """The same, and whose retries they are."""
+    told, columns = of_destinations(records, names, levels)
+    return told, {**columns, "group": topic_kinds.group(F.col("topic"), names)}
+
+
+def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
+    """Messages that have failed too often, and records that were rejected."""
+    c, headers = F.col, Headers()
+    said = records.withColumns(
+        {
+            "raw_id": headers.last(Header.UNIQ_KEY),
+            "raw_code": headers.last(Header.ERROR_CODE),
+            "error_topic": headers.text(Header.ERROR_TOPIC),
+            "error_partition_text": headers.text(Header.ERROR_PARTITION),
+            "error_offset_text": headers.text(Header.ERROR_OFFSET),
+            **_said(headers),
+        }
+    )
+    meant = said.withColumns(
+        {
+            "told_id": readable(c("raw_id")),
+            "error_code": readable(c("raw_code")),
+            "error_kind": topic_kinds.kind(c("error_topic"), names),
+            "error_partition": whole_number(c("error_partition_text")),
+            "error_offset": whole_number(c("error_offset_text")),
+            **_meant(),
+        }
+    )
+    says_of_what = c("error_code").isNotNull() & c("error_offset").isNotNull()
+    is_rejected = says_of_what & F.coalesce(c("error_kind").isin(*topic_kinds.INPUTS), F.lit(False))
+    told = meant.withColumn("is_rejected", once(is_rejected)).where("is_rejected or told_id is not null")
+
+    def of_rejected(column: Column) -> Column:
+        return F.when(c("is_rejected"), column)
+
+    of_coordinates = F.concat_ws("-", "error_topic", "error_partition_text", "error_offset_text")
+    return told, {
+        "kind": F.when(c("is_rejected"), "rejected").otherwise("dead_letter"),
+        "id": F.coalesce(c("told_id"), of_rejected(of_coordinates), coordinates()),
+        **_arrival(),
+        "group": topic_kinds.group(c("topic"), names),
+        "of_topic": of_rejected(F.make_valid_utf8(c("error_topic"))),
+        "of_partition": of_rejected(c("error_partition")),
+        "of_offset": of_rejected(c("error_offset")),
+        "why": of_rejected(c("error_code")),
+    }
+
+
+def of_no_interest(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
+    """Topics whose records make no fact."""
+    return records.where(F.lit(False)), {}
+
+
+# --- what all of them say ---------------------------------------------------------------------------------------------
+
+
+def _said(headers: Headers) -> dict[str, Column]:
+    return {
+        "reconsume_text": headers.text(Header.RECONSUME_TIME),
+        "redrives_text": headers.text(Header.REDRIVE_COUNT),
+        "out_ms_text": headers.text(Header.TIMER_OUT_MS),
+    }
+
+
+def _meant() -> dict[str, Column]:
+    return {name: whole_number(F.col(f"{name}_text")) for name in ("reconsume", "redrives", "out_ms")}
+
+
+def _arrival() -> dict[str, Column]:
+    return {
+        "destination": F.col("topic"),
+        "retries": count(F.col("reconsume")),
+        "redrives": count(F.col("redrives"), REDRIVES_MAX),
+        "due_ms": F.col("out_ms"),
+    }
