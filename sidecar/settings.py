@@ -39,6 +39,7 @@ from connectors.durations import format_duration, parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.data_dir import worker_name
 from sidecar.errors import UsageError
+from sidecar.loopback import is_loopback
 from sidecar.option_references import Resolved, resolve
 from sidecar.plan import Plan
 
@@ -46,7 +47,6 @@ ENV_PREFIX = "TIMEWHEEL_"
 
 _SECRET_OPTION = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
 _NO_JSON_OBJECT = 'is no JSON object such as {"security.protocol": "SSL"}'
-_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def _duration(value: object) -> object:
@@ -306,7 +306,7 @@ class Settings(BaseSettings):
 
     @property
     def http_is_local(self) -> bool:
-        return self.http_host in _LOOPBACK_HOSTS
+        return is_loopback(self.http_host)
 
     @property
     def topic_names(self) -> TopicNames:

@@ -76,11 +76,12 @@ def _append(
 
 
 def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:
-    """The destinations that facts ask for, retry and dead-letter topics left out."""
+    """The destinations that facts ask for; not retry and dead-letter topics, nor Kafka's own, where nothing may go."""
     asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled", "postponed"))
     if since_day is not None:
         asked = asked.where(F.col("day") >= since_day)
     is_other = topic_kinds.kind(F.col("destination"), names) == TopicKind.OTHER.value
+    is_other &= ~F.col("destination").startswith("__")
     return {row["destination"] for row in asked.where(is_other).select("destination").distinct().collect()}
 
 

@@ -45,7 +45,7 @@ class Cluster:
         self._admin = AdminClient(config)
 
     def topics(self) -> dict[str, list[int]]:
-        """All topics, with their partitions."""
+        """All topics with their partitions, but for Kafka's own, where nothing is delivered."""
         try:
             found = self._admin.list_topics(timeout=_TIMEOUT_S).topics
         except KafkaException as error:
@@ -53,7 +53,7 @@ class Cluster:
                 f"no answer from Kafka at {self.options.get('bootstrap.servers')} within {_TIMEOUT_S:.0f} s "
                 f"({error.args[0].str()}); check bootstrap_servers, and the security settings under kafka"
             ) from error
-        return {name: sorted(topic.partitions) for name, topic in found.items()}
+        return {name: sorted(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
 
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         """What is committed of these partitions by now, from a time on; only those that hold something."""

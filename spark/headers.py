@@ -25,6 +25,7 @@ REDRIVES_MAX = 999_999_999
 
 _ID_KEPT_BYTES = 200
 _DIGITS_MAX = 18
+_NUMBER_MAX = 10**_DIGITS_MAX - 1
 _ENCODED_GROUP = "enc--"
 
 
@@ -53,10 +54,15 @@ class Headers:
 
 
 def whole_number(text: Column) -> Column:
-    """The number that a text is, as a bigint; null where it is none, or has more than 18 digits."""
+    """The number that a text is, as a bigint; null where it is none. Of more than 18 digits: the largest of 18."""
     number = text.try_cast("bigint")
     is_usual = (number.cast("string") == text) & (F.octet_length(text) < _DIGITS_MAX)  # for less than the pattern takes
-    return F.when(is_usual | text.rlike(rf"\A-?[0-9]{{1,{_DIGITS_MAX}}}\z"), number)
+    largest = F.when(text.startswith("-"), -_NUMBER_MAX).otherwise(_NUMBER_MAX)
+    return (
+        F.when(is_usual | text.rlike(rf"\A-?0*[0-9]{{1,{_DIGITS_MAX}}}\z"), number)
+        .when(text.rlike(r"\A-?[0-9]+\z"), largest)
+        .cast("bigint")
+    )
 
 
 def count(number: Column, most: int = COUNT_MAX) -> Column:

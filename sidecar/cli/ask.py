@@ -31,7 +31,13 @@ def pending(
     settings: Settings,
     topic: Annotated[str | None, typer.Option(help="Only messages for this topic.")] = None,
     message_id: Annotated[str | None, typer.Option("--id", help="Only the message with this UNIQ_KEY.")] = None,
-    within: Annotated[str | None, typer.Option(help="Only messages due within this time from now, such as 1h.")] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="Only messages due within this time from now, such as 1h; one due beyond the roll window counts "
+            "by when it is rolled next."
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most messages to list.")] = 100,
     as_json: Json = False,
 ) -> None:

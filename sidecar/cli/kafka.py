@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def kafka(
-    port: Annotated[int, typer.Option(help="The port to listen on; 0: any free one.")] = 9092,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free one.")] = 9092,
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep the data here; without it, it is thrown away at the end.")
     ] = None,

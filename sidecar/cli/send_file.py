@@ -5,6 +5,7 @@ a receipt is not held up by an input that pauses. Between them stands a window o
 memory is, too.
 """
 
+import codecs
 import json
 import os
 import stat
@@ -67,6 +68,8 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(LINE_MAX_BYTES + 1):
         number += 1
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         rest = line
         while len(rest) > LINE_MAX_BYTES and not rest.endswith(b"\n"):
             rest = file.readline(LINE_MAX_BYTES + 1)

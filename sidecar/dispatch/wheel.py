@@ -262,13 +262,16 @@ class WheelPartition:
                 elif (due_ms := found[3]) - timestamp_ms < rolls_from_ms:
                     # What `_schedule` and `_arrive` do with one that neither rolls nor has rolled.
                     topic, delivered, uniq_key, _ = found
-                    record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, headers
+                    key, value = message.key(), message.value()
                     if due_ms <= now_ms and offset >= replay_until:
                         if cancels:
                             self.position = offset
                             self._take_in(now_ms)
-                        self._arriving.append(record)
+                        if due_ms < timestamp_ms:
+                            due_ms = _asked_for_late(timestamp_ms, now_ms)
+                        self._arriving.append((topic, BY_KEY, key, value, delivered, due_ms, offset, headers))
                     elif offset >= replay_until or (due_ms, offset) > watermark:
+                        record = topic, BY_KEY, key, value, delivered, due_ms, offset, headers
                         schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
                 else:
                     self.position = offset
@@ -386,6 +389,8 @@ class WheelPartition:
                 headers.append((_TIMER_ROLL_TIMES, b"%d" % roll_times))
             if self._trace:
                 headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
+            if act_ms < timestamp_ms and origin_offset == offset and not replayed:
+                act_ms = _asked_for_late(timestamp_ms, now_ms)
             record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
         if act_ms <= now_ms and not replayed:
             self._arrive(record, now_ms)
@@ -747,6 +752,11 @@ class WheelPartition:
         found = committed if oldest is None else min(oldest, committed)
         # Never back: a retention has taken what was told as not needed, and after a start a slot holds it again.
         self._oldest_pending = max(self._oldest_pending, found)
+
+
+def _asked_for_late(timestamp_ms: int, now_ms: int) -> int:
+    """Since when a record is due whose time had passed when it was written: lateness counts from then."""
+    return min(timestamp_ms, now_ms)
 
 
 def _last_key(records: list[Outgoing]) -> tuple[int, int]:

@@ -23,7 +23,8 @@ PARSER_VERSION = 1
 _MAX_PARTITION = 2**31 - 1
 _TOPIC_CACHE_ENTRIES = 10_000
 DIGITS_MAX = 18
-WHOLE_NUMBER = re.compile(rb"-?[0-9]{1,%d}" % DIGITS_MAX)
+_NUMBER_MAX = 10**DIGITS_MAX - 1
+_WHOLE_NUMBER = re.compile(rb"-?[0-9]+")
 
 _INPUTS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -145,17 +146,27 @@ def cancel_on_a_level(control: dict[str, bytes | None]) -> Rejection | None:
 
 
 def whole_number(value: bytes | None) -> int | None:
-    """The number that a header's value is the text of; None where it is none."""
+    """The number that a header's value is the text of; None where it is none.
+
+    One of more than 18 digits counts as the largest of 18: all that are so large mean the same, later than anything.
+    """
     if value is None:
         return None
     if value.isdigit() and len(value) <= DIGITS_MAX:  # nearly always
         return int(value)
-    return int(value) if WHOLE_NUMBER.fullmatch(value) else None
+    if not _WHOLE_NUMBER.fullmatch(value):
+        return None
+    digits = value.lstrip(b"-0")
+    number = _NUMBER_MAX if len(digits) > DIGITS_MAX else int(digits or b"0")
+    return -number if value[0] == ord("-") else number
 
 
 def show(value: bytes | None, limit: int = 100) -> str:
     """A header's value for an error message: printable, and short."""
     if value is None:
         return "null"
-    text = repr(value[:limit].decode(errors="backslashreplace"))
+    try:
+        text = repr(value[:limit].decode())
+    except UnicodeDecodeError:
+        text = repr(value[:limit]).removeprefix("b")
     return f"{text}…" if len(value) > limit else text

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
 from connectors.durations import format_duration
 from sidecar.intake.copies import Copies
-from sidecar.intake.parse import DIGITS_MAX, WHOLE_NUMBER, Parser, show, whole_number
+from sidecar.intake.parse import DIGITS_MAX, Parser, show, whole_number
 from sidecar.plan import Plan
 from sidecar.records import Headers, Rejection
 
@@ -176,9 +176,7 @@ class WheelParser:
         real_topic = self._parser.topic(control[_REAL_TOPIC]) if _REAL_TOPIC in control else None
         if isinstance(real_topic, Rejection):
             return real_topic
-        hint = control.get(_TIMER_DELIVER_MS)
-        deliver_ms = int(hint) if hint is not None and WHOLE_NUMBER.fullmatch(hint) else None
-        return Cancel(uniq_key, real_topic, deliver_ms)
+        return Cancel(uniq_key, real_topic, whole_number(control.get(_TIMER_DELIVER_MS)))
 
     def _due_ms(self, control: dict[str, bytes | None], timestamp_ms: int, plan: Plan) -> int | Rejection:
         """RocketMQ's priority: level, seconds, milliseconds, absolute time (``HookUtils.handleScheduleMessage``)."""
@@ -191,13 +189,12 @@ class WheelParser:
             name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
             delay = whole_number(control[name])
             if delay is None or delay < 0:
-                return _no_time(name, control[name], f"a whole number from 0 on, of {DIGITS_MAX} digits at most")
+                return _no_time(name, control[name], "a whole number from 0 on")
             due_ms = timestamp_ms + delay * unit_ms
         elif _TIMER_DELIVER_MS in control:
             deliver_ms = whole_number(control[_TIMER_DELIVER_MS])
             if deliver_ms is None:
-                wanted = f"milliseconds since 1970, {DIGITS_MAX} digits at most"
-                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], wanted)
+                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], "a whole number of ms since 1970")
             due_ms = deliver_ms
         else:
             return Rejection(

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sidecar.loopback import is_loopback
 from sidecar.web.problems import Kind, ProblemError
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -66,7 +67,6 @@ DONE_WITHIN_S = 90.0
 WRONG_TOKEN_AFTER_S = 0.5
 """A wrong token is told late: who tries many, or asks again at once, takes less of the processors."""
 
-_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _OF_BROWSERS = (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode")
@@ -317,7 +317,7 @@ def _check_that_no_other_site_asks(scope: Scope) -> None:
         name = urlsplit(f"//{host}").hostname
     except ValueError:
         name = None
-    if name not in _LOOPBACK_NAMES:
+    if not is_loopback(name or ""):
         raise ProblemError(
             Kind.MISDIRECTED, f"'{host[:100]}' is no loopback name; ask 127.0.0.1, or set http_token and send it"
         )

@@ -137,11 +137,12 @@ def _write_odd_ones(planted: Planted) -> None:
         [soon, ("UNIQ_KEY", b"nowhere to go")],
         [real, ("UNIQ_KEY", b"never"), ("TIMER_DELAY_MS", None)],
         [("REAL_TOPIC", b"\xff"), soon],
+        [("REAL_TOPIC", b"__consumer_offsets"), soon, ("UNIQ_KEY", b"Kafka's own")],
         [("REAL_TOPIC", f"{planted.prefix}no-such-topic".encode()), soon, ("UNIQ_KEY", b"unknown destination")],
     ]
     planted.kafka.produce((wheel, b"k", b"v", headers) for headers in odd)
     planted.expect("on_time", count=3)
-    planted.expect("rejected", count=4)
+    planted.expect("rejected", count=5)
 
 
 def _fail_and_bury(planted: Planted) -> None:
@@ -200,7 +201,7 @@ def _has_come(planted: Planted, good: int) -> bool:
         arrived
         and read[f"{prefix}RETRY-billing"] == 1
         and read[f"{prefix}DLQ-billing"] == 1
-        and (read[f"{prefix}DLQ-{prefix}timewheel"] == 4)
+        and (read[f"{prefix}DLQ-{prefix}timewheel"] == 5)
     )
 
 

@@ -166,7 +166,9 @@ def test_what_comes_with_a_probe_is_not_read(serve: Serve) -> None:
     assert (status, kind(problem)) == (405, "method-not-allowed")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:1", "[::1]:8080", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:8080", "localhost:1", "[::1]:8080", "LOCALHOST", "127.0.0.5:8080"]
+)
 def test_loopback_names_are_ours(serve: Serve, host: str) -> None:
     assert ask(serve(), head(Host=host))[0] == 200
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
 from connectors.kafka import BY_KEY
-from sidecar.intake.parse import Parser, show
+from sidecar.intake.parse import Parser, show, whole_number
 from sidecar.records import Headers, Rejection
 
 CANCELS = ("TIMER_DEL_UNIQKEY", "TIMER_REPLACE_UNIQKEY")
@@ -157,7 +157,7 @@ def test_a_record_without_a_topic_is_rejected(headers: tuple[tuple[str, bytes | 
 @pytest.mark.parametrize(
     ("real_topic", "shown"),
     [
-        (b"\xff\xfe", r"'\\xff\\xfe'"),
+        (b"\xff\xfe", r"'\xff\xfe'"),
         (b"a b", "'a b'"),
         (b"orders\n", r"'orders\n'"),
         (b" orders", "' orders'"),
@@ -236,6 +236,25 @@ def test_the_prefix_goes_before_logical_names_alone() -> None:
     parser = Parser(TopicNames(prefix="eu."))
     topics = [parser.parse([("REAL_TOPIC", name)])[0] for name in (b"%RETRY%g", b"orders")]
     assert topics == ["eu.RETRY-g", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (b"17", 17),
+        (b"-17", -17),
+        (b"-0", 0),
+        (b"0" * 30 + b"7", 7),
+        (b"-" + b"0" * 30 + b"7", -7),
+        (b"9" * 18, 10**18 - 1),
+        (b"1" + b"0" * 18, 10**18 - 1),
+        (b"9" * 10_000, 10**18 - 1),
+        (b"-" + b"9" * 10_000, 1 - 10**18),
+        *((value, None) for value in (None, b"", b"-", b"+1", b" 1", b"1 ", b"1.0", b"1_0", b"1e3", b"\xd9\xa1")),
+    ],
+)
+def test_a_whole_number_may_have_any_number_of_digits(value: bytes | None, number: int | None) -> None:
+    assert whole_number(value) == number
 
 
 @pytest.mark.parametrize(

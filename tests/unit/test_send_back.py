@@ -188,7 +188,7 @@ BILLING = ("CONSUMER_GROUP", b"billing")
             for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES")
             for value in (b"", b"one", b"-1", b"1.5", b"2147483648", b"9" * 30)
         ),
-        *((ErrorCode.ILLEGAL_DELIVERY_TIME, [BILLING, ORDERS, ("DELAY", value)]) for value in (b"", b"10s", b"9" * 30)),
+        *((ErrorCode.ILLEGAL_DELIVERY_TIME, [BILLING, ORDERS, ("DELAY", value)]) for value in (b"", b"10s")),
     ],
 )
 def test_what_cannot_be_retried_is_rejected(code: ErrorCode, headers: Headers) -> None:

@@ -152,3 +152,19 @@ def test_what_is_due_beyond_a_lap_stops_nothing_before_it(tmp_path: Path) -> Non
     wheel.tick(later_ms)
     wheel.offer([ahead], later_ms)
     assert [record[6] for record in sent(wheel, later_ms)[0]] == [2]
+
+
+def test_what_was_due_before_it_was_written_is_late_from_then_on(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    headers = REAL_TOPIC, ("TIMER_DELIVER_MS", b"1")
+    written_ms = [NOW_MS - 30, NOW_MS + 40]  # Kafka's clock may be ahead
+    wheel.offer([message(number, *headers, timestamp_ms=at_ms) for number, at_ms in enumerate(written_ms)], NOW_MS)
+    parsed_in_full = [
+        message(2, *headers, ("REAL_QID", b"0"), timestamp_ms=NOW_MS - 20),
+        message(3, REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % (NOW_MS - 10)), timestamp_ms=NOW_MS - 20),
+    ]
+    wheel.offer(parsed_in_full, NOW_MS)
+    taken = wheel.take(NOW_MS, 10, 10**6)
+    assert [record[5] for record in taken] == [NOW_MS - 30, NOW_MS, NOW_MS - 20, NOW_MS - 10]
+    assert [dict(record[4])["TIMER_OUT_MS"] for record in taken[:3]] == [b"1"] * 3
+    wheel.close()
