@@ -36,7 +36,7 @@ from connectors.consuming.settings import (
     within_suspend_limits,
 )
 from connectors.consuming.workers import AsyncWorkers, InlineWorkers, ThreadWorkers, Workers
-from connectors.contract import TopicNames, is_legal_topic_name
+from connectors.contract import MAX_TOPIC_NAME_LENGTH, TopicNames, is_legal_topic_name
 
 OneT = TypeVar("OneT", bound=MessageListener)
 ManyT = TypeVar("ManyT", bound=BatchListener)
@@ -133,7 +133,7 @@ class RetryingConsumer:
         check_protected(self._producer_config, SCHEDULING)
         self._clients: Clients = clients or KafkaClients()
         self._settings = ConsumerSettings(
-            group=_group(config),
+            group=_group(config, names, MessageModel(model)),
             topics=_topics(topics, names),
             names=names,
             model=MessageModel(model),
@@ -189,12 +189,8 @@ class RetryingConsumer:
         Raises:
             KafkaException: the consumer is of no more use.
         """
-        if self._checked().is_coroutine:
-            asyncio.run(self.run_async())
-            return
         self._claim()
-        with self._stopped_by_signals():
-            self._run(ThreadWorkers(self._checked(), self._settings.concurrency))
+        self._run_here()
 
     async def run_async(self) -> None:
         """Consume until `stop`, or until the task is cancelled; then end in order. Kafka is talked to in a thread.
@@ -202,8 +198,11 @@ class RetryingConsumer:
         Raises:
             KafkaException: the consumer is of no more use.
         """
-        listener, event_loop = self._checked(), asyncio.get_running_loop()
         self._claim()
+        await self._run_async()
+
+    async def _run_async(self) -> None:
+        listener, event_loop = self._checked(), asyncio.get_running_loop()
         workers: Workers
         if listener.is_coroutine:
             workers = AsyncWorkers(listener, self._settings.concurrency, event_loop)
@@ -219,8 +218,12 @@ class RetryingConsumer:
                 raise
 
     def start(self) -> None:
-        """Consume in a thread of its own, until `close`."""
-        self._checked()
+        """Consume in a thread of its own, until `close`.
+
+        Raises:
+            RuntimeError: it runs, has run, or is closed.
+        """
+        self._claim()
         self._thread = threading.Thread(target=self._run_in_thread, name="retrying-consumer", daemon=True)
         self._thread.start()
 
@@ -235,6 +238,7 @@ class RetryingConsumer:
             KafkaException: what the thread that `start` began had ended with; told once.
         """
         self.stop()
+        self._has_run = True
         if self._by_hand is not None:
             loop, self._by_hand = self._by_hand, None
             loop.close(self._settings.stop_timeout_ms / 1000)
@@ -262,11 +266,18 @@ class RetryingConsumer:
         """Read what there is, call the listener here and now, send back and commit; how many records were read.
 
         With an `InMemoryKafka` no thread runs, and waiting moves its clock. Ended by `close`.
+
+        Raises:
+            RuntimeError: the listener is a coroutine function, and an event loop runs in this thread already.
         """
+        if self._checked().is_coroutine and _is_in_event_loop():
+            raise RuntimeError(
+                "poll() cannot call a coroutine listener where an event loop runs; "
+                "await consumer.run_async(), or await asyncio.to_thread(consumer.poll)"
+            )
         if self._by_hand is None:
-            workers = InlineWorkers(self._checked())
             self._claim()
-            self._by_hand = self._loop(workers, pause_after_ms=0)
+            self._by_hand = self._loop(InlineWorkers(self._checked()), pause_after_ms=0)
         count = self._by_hand.turn(timeout_s)
         self._by_hand.commit()
         return count
@@ -279,6 +290,7 @@ class RetryingConsumer:
         return self._listener
 
     def _claim(self) -> None:
+        self._checked()
         if self._has_run:
             raise RuntimeError("a consumer runs once; make another")
         self._has_run = True
@@ -305,9 +317,16 @@ class RetryingConsumer:
                 loop.close(self._settings.stop_timeout_ms / 1000)
             workers.close()
 
+    def _run_here(self) -> None:
+        if self._checked().is_coroutine:
+            asyncio.run(self._run_async())
+            return
+        with self._stopped_by_signals():
+            self._run(ThreadWorkers(self._checked(), self._settings.concurrency))
+
     def _run_in_thread(self) -> None:
         try:
-            self.run()
+            self._run_here()
         except BaseException as error:  # noqa: BLE001
             self._failure = error
 
@@ -335,11 +354,27 @@ class RetryingConsumer:
             restore()
 
 
-def _group(config: Mapping[str, Any]) -> str:
-    group = config.get("group.id")
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _group(config: Mapping[str, Any], names: TopicNames, model: MessageModel) -> str:
+    group = str(config.get("group.id") or "")
     if not group:
         raise ValueError("config has no group.id; retries and dead letters are a group's own")
-    return str(group)
+    if model is MessageModel.CLUSTERING:
+        for topic in (names.retry(group), names.dead_letter(group)):
+            if not is_legal_topic_name(topic):
+                raise ValueError(
+                    f"the group.id '{group}' is too long: its topic '{topic}' would have {len(topic)} characters, and "
+                    f"Kafka takes {MAX_TOPIC_NAME_LENGTH}; take a shorter one (where it has other characters than "
+                    "letters, digits, '.', '_' and '-', it is written longer)"
+                )
+    return group
 
 
 def _topics(topics: Sequence[str], names: TopicNames) -> tuple[str, ...]:

@@ -19,7 +19,11 @@ kafka = {"bootstrap.servers": arguments.bootstrap_servers}
 admin = AdminClient(kafka)
 admin.create_topics([NewTopic("order-timeouts", 3)])["order-timeouts"].exception()  # may be there already
 
-consumer = RetryingConsumer({**kafka, "group.id": "orders", "auto.offset.reset": "earliest"}, ["order-timeouts"])
+consumer = RetryingConsumer(
+    {**kafka, "group.id": "orders", "auto.offset.reset": "earliest"},
+    ["order-timeouts"],
+    concurrency=1,  # or several print at a time
+)
 unpaid = {"order-1", "order-2", "order-3"}
 
 with ScheduledProducer(kafka) as producer:

@@ -134,6 +134,8 @@ class SendBack:
         topic = self._settings.names.send_back
         try:
             headers = send_back_headers(message, self._settings, level)
+            for name, _ in headers:
+                name.encode()  # raises, where confluent-kafka would end the process
             producer.produce(topic, message.value, message.key, BY_KEY, on_delivery, None, 0, headers)
         except BufferError:
             on_answer(KafkaError(KafkaError._QUEUE_FULL))

@@ -24,6 +24,12 @@ from connectors.kafka_errors import REFUSALS, remedy
 
 _log = EventLog(logging.getLogger(__name__))
 
+_OVERDUE = "its time", "its messages come again; raise consume_timeout, or make the listener faster"
+_GONE = (
+    "the consumer had given its partition up, in a rebalance or at its end",
+    "its messages come again, to whoever has the partition; nothing, if seldom, else make the listener faster",
+)
+
 
 class ConsumeService(ABC):
     """Between the loop, which brings records, and the workers, who call the listener."""
@@ -95,12 +101,14 @@ class ConsumeService(ABC):
                 self._running.discard(batch)
                 self._answered.append((batch, queue, result))
                 return result
+        why, operator_action = _GONE if queue.is_dropped else _OVERDUE
         _log.warning(
             "listener ended late",
-            "the listener ended with %s after its time: %s",
+            "the listener ended with %s after %s: %s",
             result,
+            why,
             named(batch.messages),
-            operator_action="its messages come again; raise consume_timeout, or make the listener faster",
+            operator_action=operator_action,
         )
         return result
 

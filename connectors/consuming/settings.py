@@ -61,6 +61,8 @@ def duration_ms(name: str, given: timedelta | str) -> int:
     """Whole ms of a timedelta or of a text such as ``90s``."""
     if isinstance(given, timedelta):
         return max(0, given // timedelta(milliseconds=1))
+    if not isinstance(given, str):
+        raise ValueError(f"{name} is {given!r}; give a timedelta, or a text such as '90s' or '1h30m'")  # noqa: TRY004
     try:
         return parse_duration_ms(given)
     except DurationError as error:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from connectors.clients import Clients, KafkaClients
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import TopicKind, TopicNames, is_legal_topic_name
 from connectors.dead_letters.cluster import Cluster, Place, Ranges
 from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError
 from connectors.dead_letters.ledger import Ledger
@@ -220,7 +220,7 @@ class DeadLetters:
                 schedule topic the sidecar deals with it anew.
             rate: messages a second, at most.
             max_redrives: a message that has been redriven so often is parked: it becomes a dead letter of the group
-                ``<group>.parked``.
+                ``<group>.parked``; or it stays, where that name is too long for Kafka.
             again: also those that have been redriven.
             dry_run: move nothing; tell what would be done.
 
@@ -283,10 +283,11 @@ class DeadLetters:
         return topic
 
     def _parked(self, group: str) -> str | None:
-        """The topic for what has been redriven too often; what is parked already stays."""
+        """The topic for what has been redriven too often; what is parked already stays, and what has no legal topic."""
         if self._names.is_parked_group(group):
             return None
-        return self._names.dead_letter(self._names.parked_group(group))
+        topic = self._names.dead_letter(self._names.parked_group(group))
+        return topic if is_legal_topic_name(topic) else None
 
     def _ledger(self, topics: Sequence[str]) -> Ledger:
         return Ledger(self._cluster, self._names.redriven, topics)

@@ -1,6 +1,8 @@
 """The parts of `RetryingConsumer`: offsets, settings, listeners, messages."""
 
+import asyncio
 import random
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +11,14 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from connectors import ConsumedMessage, ConsumeResult, MessageModel, RetryingConsumer
+from connectors.consuming.concurrently import ConsumeConcurrently
 from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, as_consumed
 from connectors.consuming.process_queue import ProcessQueue
+from connectors.consuming.send_back import SendBack
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
-from connectors.consuming.workers import Batch
+from connectors.consuming.workers import Batch, InlineWorkers
+from connectors.event_log import begin_anew
 from connectors.testing import TIME_OUT, InMemoryKafka
 
 
@@ -161,6 +166,7 @@ def test_limits_are_rocketmqs() -> None:
         ({"concurrency": 0}, "concurrency is 0"),
         ({"max_in_flight": 0}, "max_in_flight is 0"),
         ({"max_reconsume_times": -1}, "max_reconsume_times is -1"),
+        ({"consume_timeout": 5}, "consume_timeout is 5; give a timedelta"),
         ({"consume_timeout": "0s"}, "consume_timeout is 0"),
         ({"consume_timeout": "15"}, "consume_timeout: '15' is not a duration"),
         ({"model": "TWICE"}, "'TWICE' is not a valid MessageModel"),
@@ -174,6 +180,18 @@ def test_a_wrong_argument_is_told(arguments: dict[str, Any], words: str) -> None
 def test_a_group_is_needed() -> None:
     with pytest.raises(ValueError, match=r"config has no group\.id"):
         RetryingConsumer({}, ["t"], clients=InMemoryKafka())
+
+
+@pytest.mark.parametrize("group", ["g" * 244, "/" * 80, "g/" * 60])
+def test_a_group_whose_topics_kafka_would_refuse_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match=r"group\.id .* is too long: its topic 'RETRY-.* take a shorter one"):
+        RetryingConsumer({"group.id": group}, ["t"], clients=InMemoryKafka())
+    RetryingConsumer({"group.id": group}, ["t"], model=MessageModel.BROADCASTING, clients=InMemoryKafka())
+
+
+@pytest.mark.parametrize("group", ["g" * 243, "/" * 79])
+def test_a_group_may_be_as_long_as_its_topics_allow(group: str) -> None:
+    assert len(RetryingConsumer({"group.id": group}, ["t"], clients=InMemoryKafka())._settings.retry_topic) <= 249
 
 
 def test_durations_are_timedeltas_or_texts() -> None:
@@ -208,6 +226,64 @@ def test_a_consumer_has_one_listener_and_runs_once() -> None:
         one.poll()
     with pytest.raises(ValueError, match="the smallest batch is 1"):
         consumer().batch_listener(0)(lambda _messages, _context: None)
+
+
+def test_a_consumer_is_started_once_and_not_after_its_end() -> None:
+    one = consumer()
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    one.start()
+    thread = one._thread
+    with pytest.raises(RuntimeError, match="runs once"):
+        one.start()
+    assert one._thread is thread
+    one.close()
+    with pytest.raises(RuntimeError, match="runs once"):
+        one.start()
+    never_begun = consumer()
+    never_begun.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    never_begun.close()
+    with pytest.raises(RuntimeError, match="runs once"):
+        never_begun.start()
+
+
+def test_a_coroutine_listener_is_not_turned_by_hand_in_an_event_loop() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback"):
+        kafka.create_topic(topic)
+    kafka.producer({}).produce("t", b"v")
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    seen: list[bytes | None] = []
+
+    @one.listener
+    async def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    async def within() -> None:
+        with pytest.raises(RuntimeError, match="run_async"):
+            one.poll()
+        assert await asyncio.to_thread(one.poll) == 1
+
+    asyncio.run(within())
+    one.close()
+    log = kafka.log("SCHEDULE_TOPIC_XXXX-sendback", 0)
+    assert (seen, log is not None and log.end) == ([b"v"], 0)
+
+
+@pytest.mark.parametrize(
+    ("is_dropped", "words"), [(True, "given its partition up"), (False, "after its time.*raise consume_timeout")]
+)
+def test_a_late_answer_is_told_with_its_reason(is_dropped: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    begin_anew()
+    settings, kafka = consumer()._settings, InMemoryKafka()
+    listener = Listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    send_back = SendBack(kafka, {}, settings)
+    service = ConsumeConcurrently(settings, listener, InlineWorkers(listener), send_back, kafka.clock)
+    queue, batch = ProcessQueue(("t", 0)), Batch([])
+    queue.is_dropped, batch.is_abandoned = is_dropped, True
+    service.end(queue, batch, ConsumeResult.CONSUME_SUCCESS, None)
+    assert re.search(words, caplog.text)
+    assert ("consume_timeout" in caplog.text) is not is_dropped
 
 
 class Charge:
