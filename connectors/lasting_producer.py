@@ -24,6 +24,9 @@ _TURN_S = 0.1
 """confluent-kafka cuts a call that waits for longer than 200 ms into several, and loses a delivery report that comes in
 one behind the fatal error."""
 
+_PURGED_WITHIN_S = 1.0
+"""How long the answers to what is given up may take, which no broker gives."""
+
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
 
@@ -85,6 +88,12 @@ class LastingProducer:
             self._forget_answered()
             if not still_out or deadline.left_s == 0:
                 return still_out
+
+    def give_up(self) -> None:
+        """Everything that is still out fails (_PURGE_QUEUE; _PURGE_INFLIGHT where Kafka may have it), and is told."""
+        for client in (*self._lost, self._client):
+            client.purge()
+        self.flush(_PURGED_WITHIN_S)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         return self._client.list_topics(topic, timeout=timeout)

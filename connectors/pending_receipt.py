@@ -1,17 +1,24 @@
 """A record on its way to a schedule topic, and the receipt it will have."""
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from connectors.event_log import EventLog
 from connectors.receipt import Receipt
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from connectors.producer import ScheduledProducer
+
+
+T = TypeVar("T")
+
+_log = EventLog(logging.getLogger(__name__))
 
 
 class Plan(NamedTuple):
@@ -29,6 +36,19 @@ class Plan(NamedTuple):
 
 OnReceipt = Callable[[Receipt | KafkaError], None]
 """Told the receipt of a record once Kafka has it, or why Kafka has not taken it."""
+
+
+def tell(callback: Callable[[T], None], answer: T) -> None:
+    """Call a user's callback. What it raises is logged: it would come out of somebody else's call."""
+    try:
+        callback(answer)
+    except Exception as error:  # noqa: BLE001
+        _log.error(
+            "receipt callback failed",
+            "a callback that was given to begin_send or begin_cancel has raised",
+            operator_action="mend the callback; the record itself is answered, see its receipt",
+            exc_info=error,
+        )
 
 
 class PendingReceipt(msgspec.Struct, eq=False, gc=False):
@@ -58,7 +78,7 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
         on_receipt = self._on_receipt
         if on_receipt is not None:
             self._on_receipt = None
-            on_receipt(self.receipt() if error is None else error)
+            tell(on_receipt, self.receipt() if error is None else error)
 
     def end_span(self, error: KafkaError | None) -> None:
         """For good: a second answer does not end it again."""

@@ -5,6 +5,7 @@ receipt = producer.send("orders", "order 17 is unpaid", key="17", delay="15m")
 producer.cancel(receipt)
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -18,10 +19,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from connectors.client_options import SCHEDULING, check_protected, for_consumer, for_producer
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
-from connectors.contract import DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.event_log import EventLog
 from connectors.kafka import BY_KEY, HEADER_ERRORS
 from connectors.lasting_producer import LastingProducer
-from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan
+from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan, tell
 from connectors.receipt import Receipt
 from connectors.schedule_record import (
     Carried,
@@ -32,6 +34,7 @@ from connectors.schedule_record import (
     cancel_headers,
     carried,
     check_cancellable,
+    is_whole,
     replacement_headers,
     when,
 )
@@ -59,6 +62,8 @@ _REFUSED_BY_PARTITION = frozenset(
 )
 """A partition's own trouble, told before anything was appended: the record is certainly not there."""
 
+_log = EventLog(logging.getLogger(__name__))
+
 _REMEMBERED_MAX = 10_000
 _ROOM_WAIT_S = 0.1
 _SERVE_S = 0.05
@@ -74,7 +79,7 @@ class ScheduledProducer:
 
     `send`, `cancel` and `reschedule` wait for Kafka; `begin_send` and `begin_cancel` do not, as a batch wants it: their
     answers come from within `poll` and `flush`. `AsyncScheduledProducer` is the same for asyncio. As a context manager,
-    it waits for everything that was begun.
+    it waits for everything that was begun, for 30 s; what Kafka has not answered by then fails, and that is raised.
 
     >>> from connectors.testing import InMemoryKafka
     >>> kafka = InMemoryKafka()
@@ -91,7 +96,7 @@ class ScheduledProducer:
             murmur2, idempotence, acks) cannot be changed. What is not set has librdkafka's default, except that no
             topic is made by accident.
         names: names of the schedule topics, for sidecars with a prefix or templates of their own.
-        levels: the sidecar's delay levels.
+        levels: the sidecar's delay levels, where they are not the default ones.
         clients: an `InMemoryKafka`, in tests.
         tracing: make an OpenTelemetry span of each scheduling and carry its context to the destination
             (``traceparent``), by this provider, or with ``True`` by the global one; needs the extra ``otel``.
@@ -115,7 +120,7 @@ class ScheduledProducer:
         self._clients: Clients = clients or KafkaClients()
         self._producer: Any = self._make_client(self._client_options(config))
         self._names = names or TopicNames()
-        self._levels = levels
+        self._levels = levels or DelayLevels.parse(DEFAULT_LEVELS)
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
         """By topic, delay, delay_ms and level."""
         self._destinations: dict[str, tuple[str, tuple[str, bytes]]] = {}
@@ -140,7 +145,14 @@ class ScheduledProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.flush()
+        unanswered = self.flush()
+        if not unanswered:
+            return
+        self._producer.give_up()
+        told = f"{unanswered} records had no answer from Kafka when the producer was closed"
+        if error is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{told}; their receipts tell which"))
+        _log.error("records unanswered", "%s", told, operator_action="see their receipts; check the brokers")
 
     # --- scheduling ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +183,7 @@ class ScheduledProducer:
             deliver_at: a time with a zone.
             delay: from the moment Kafka takes the record: a timedelta, or a text such as ``90s`` or ``1h30m``.
             delay_ms: the same as a number of milliseconds.
-            level: the delay level, from 1; clamped to the last. Such a record cannot be cancelled.
+            level: the delay level, from 1; clamped to the last of ``levels``. Such a record cannot be cancelled.
             timeout_s: how long to wait for the acknowledgement, attempts included.
 
         Raises:
@@ -235,7 +247,8 @@ class ScheduledProducer:
     ) -> PendingReceipt:
         """Schedule one record, as `send` does, and do not wait; but for room, where the client's queue is full.
 
-        Failures are told (to ``on_receipt``, and by the pending receipt's ``result``), and not retried.
+        Failures are told (to ``on_receipt``, and by the pending receipt's ``result``), and not retried. What
+        ``on_receipt`` raises is logged.
 
         Args:
             wait_for_room: False: a full queue raises _QUEUE_FULL, for those who must not block.
@@ -245,7 +258,10 @@ class ScheduledProducer:
             KafkaException: the client refuses the record, for its size; ``on_receipt`` is not called then.
         """
         # Short: it runs once a record.
-        plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
+        try:
+            plan = self._plans.get((topic, delay, delay_ms, level)) if deliver_at is None else None
+        except TypeError:  # one that no dictionary takes is of no use: which, is told below
+            plan = None
         if plan is None:
             plan = self._plan(topic, deliver_at, delay, delay_ms, level)
         written, pending = self._prepare(plan, headers, on_receipt)
@@ -399,6 +415,8 @@ class ScheduledProducer:
         Raises:
             ScheduleError: one of the arguments cannot be used.
         """
+        if not isinstance(topic, str):
+            raise ScheduleError(f"the topic {topic!r} is no text")
         destination, real_topic = self._destinations.get(topic) or self._destination(topic)
         if level is not None:
             if deliver_at is not None or delay is not None or delay_ms is not None:
@@ -423,11 +441,11 @@ class ScheduledProducer:
         return found
 
     def _level(self, level: int) -> tuple[str, int]:
-        """The level's topic and its delay in ms; 0 where the levels are not known."""
+        """The level's topic and its delay in ms."""
+        if not is_whole(level):
+            raise ScheduleError(f"level is {level!r}; give a whole number, counted from 1")
         if level < 1:
             raise ScheduleError(f"level {level} does not exist; levels are counted from 1")
-        if self._levels is None:
-            return self._names.level(level), 0
         return self._names.level(self._levels.clamp(level)), self._levels.delay_ms(level)
 
     def _about(self, receipt: Receipt, due_ms: int = 0, *, counts_from_timestamp: bool = False) -> PendingReceipt:
@@ -472,7 +490,7 @@ class ScheduledProducer:
         wait_for_room: bool,
     ) -> None:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            on_place(_place(message) if error is None else error)
+            tell(on_place, _place(message) if error is None else error)
 
         self._produce(topic, value, key, partition, headers, on_delivery, inf if wait_for_room else 0)
 

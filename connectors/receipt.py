@@ -50,7 +50,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, given: "Receipt | str") -> "Receipt":
         """A receipt, or the word that it was written as. Raises ReceiptError."""
-        return cls.decode(given) if isinstance(given, str) else given
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, str):
+            raise ReceiptError(
+                f"a {type(given).__name__} is no receipt; pass a Receipt, or the word that it encodes to"
+            )
+        return cls.decode(given)
 
     def to_dict(self) -> dict[str, object]:
         """What commands and the HTTP API show."""

@@ -55,6 +55,8 @@ def when(deliver_at: datetime | None, delay: timedelta | str | None, delay_ms: i
         ScheduleError: none or several, no time zone, no duration, a negative one.
     """
     if delay is not None and deliver_at is None and delay_ms is None:
+        if not isinstance(delay, timedelta | str):
+            raise ScheduleError(f"the delay {delay!r} is neither a timedelta nor a text such as '90s' or '1h30m'")
         return _after(delay)
     if deliver_at is not None and delay is None and delay_ms is None:
         return _at(deliver_at)
@@ -69,6 +71,11 @@ def epoch_ms(time: datetime) -> int:
 
 
 def _at(deliver_at: datetime) -> When:
+    if not isinstance(deliver_at, datetime):
+        raise ScheduleError(
+            f"deliver_at is {deliver_at!r}; give a datetime with a zone, such as "
+            "datetime.fromisoformat('2030-01-31T09:00:00+01:00')"
+        )
     if deliver_at.utcoffset() is None:
         raise ScheduleError(f"{deliver_at.isoformat()} has no time zone; add one, such as +00:00")
     deliver_ms = epoch_ms(deliver_at)
@@ -82,12 +89,12 @@ def _after(delay: timedelta | str) -> When:
             return _after_ms(parse_duration_ms(delay))
         except DurationError as error:
             raise ScheduleError(str(error)) from None
-    if not isinstance(delay, timedelta):
-        raise ScheduleError(f"the delay {delay!r} is neither a timedelta nor a text such as '90s' or '1h30m'")
     return _after_ms(-(-delay // _MS))  # rounded up: never early
 
 
 def _after_ms(delay_ms: int) -> When:
+    if not is_whole(delay_ms):
+        raise ScheduleError(f"delay_ms is {delay_ms!r}; give a whole number of milliseconds")
     if delay_ms < 0:
         raise ScheduleError(f"a delay of {delay_ms} ms is negative")
     if delay_ms > MAX_DURATION_MS:
@@ -95,23 +102,52 @@ def _after_ms(delay_ms: int) -> When:
     return (_DELAY_MS, b"%d" % delay_ms), delay_ms
 
 
+def is_whole(number: object) -> bool:
+    """Whether it is a whole number; True and 2.0, which equal one, are none."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
-        ScheduleError: one of them is an instruction to the sidecar.
+        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is no UTF-8 text.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     written: Carried = []
     uniq_key = b""
     for name, given in pairs:
+        if not (isinstance(name, str) and name.isascii()):
+            _check_name(name)
         if name in _INSTRUCTIONS:
             raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
         text = given.encode() if isinstance(given, str) else given
         if name == _UNIQ_KEY:  # of several, the last
             uniq_key = text or b""
         written.append((name, text))
+    if not uniq_key.isascii():
+        _check_id(uniq_key)
     return written, uniq_key
+
+
+def _check_name(name: object) -> None:
+    """Bytes would be written as their repr; a lone surrogate ends the process, within confluent-kafka."""
+    if not isinstance(name, str):
+        raise ScheduleError(f"the header name {name!r} is no text; give a str")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ScheduleError(f"the header name {name!r} cannot be written as UTF-8; take out its surrogates") from None
+
+
+def _check_id(uniq_key: bytes) -> None:
+    """A receipt, a cancel and a question for the message name it as text."""
+    try:
+        uniq_key.decode()
+    except UnicodeDecodeError:
+        raise ScheduleError(
+            f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is no UTF-8 text; a message's id is text"
+        ) from None
 
 
 def cancel_headers(receipt: Receipt) -> Carried:

@@ -14,7 +14,8 @@
 Hand the clients to the code under test where it would make its own. No thread runs, nothing sleeps, nothing is random:
 the same calls give the same answers. A call that finds nothing to do moves the `ManualClock` on by its timeout, or up
 to the moment at which something happens by itself (a session or a transaction that times out); ``clock.advance`` does
-it from outside, and with it an hour's delay passes in no time.
+it from outside, and with it an hour's delay passes in no time. (`AsyncScheduledProducer` and the consumer's ``start``
+and ``run`` have threads here too. The producer's moves no clock; where that matters, turn a consumer with ``poll``.)
 
 **Crashes.** Clients that die together belong to one process:
 

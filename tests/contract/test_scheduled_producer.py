@@ -1,7 +1,7 @@
 """What `ScheduledProducer` writes and hands out, on either cluster."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -98,6 +98,17 @@ def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
         ({"delay": timedelta(seconds=-1)}, "negative"),
         ({"delay_ms": -1}, "negative"),
         ({"delay": timedelta(days=40_000)}, "too long"),
+        ({"delay": [1]}, "neither a timedelta nor a text"),
+        ({"delay_ms": 60_000.5}, "delay_ms is 60000.5; give a whole number"),
+        ({"delay_ms": "5"}, "delay_ms is '5'"),
+        ({"deliver_at": "2030-01-01T00:00:00Z"}, "give a datetime with a zone"),
+        ({"deliver_at": date(2030, 1, 1)}, "give a datetime with a zone"),
+        ({"level": 2.0}, "level is 2.0; give a whole number"),
+        ({"level": True}, "level is True"),
+        ({"level": "3"}, "level is '3'"),
+        ({"delay": "1s", "headers": {b"TIMER_DELIVER_MS": "1"}}, "header name b'TIMER_DELIVER_MS' is no text"),
+        ({"delay": "1s", "headers": {"\ud800": "1"}}, "cannot be written as UTF-8"),
+        ({"delay": "1s", "headers": {"UNIQ_KEY": b"\xff1"}}, "UNIQ_KEY is .* no UTF-8 text"),
         ({"level": 0}, "levels are counted from 1"),
         ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
     ],
@@ -107,6 +118,8 @@ def test_what_cannot_be_scheduled_is_refused_at_once(
 ) -> None:
     with pytest.raises(ScheduleError, match=words):
         producer.send("orders", "v", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match=words):
+        producer.begin_send("orders", "v", **arguments)  # type: ignore[arg-type]
     assert producer.flush() == 0
 
 

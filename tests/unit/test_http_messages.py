@@ -67,6 +67,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"topic": "%RETRY%other"}, "topic", "outside allowed_groups"),
         ({"key": "k" * 1_025}, "key", "more than 1024 bytes"),
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
+        ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "no UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
         ({"headers": {"a": {"base64": "!"}}}, "headers", "is no base64 text"),

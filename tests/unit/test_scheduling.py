@@ -1,0 +1,120 @@
+"""`ScheduledProducer` and its asyncio twin, on the in-memory Kafka: what needs no broker to be told."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors import AsyncScheduledProducer, PendingReceipt, Receipt, ScheduledProducer, ScheduleError
+from connectors.event_log import begin_anew
+from connectors.receipt import ReceiptError
+from connectors.testing import InMemoryKafka, ManualClock
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("SCHEDULE_TOPIC_XXXX-wheel", "SCHEDULE_TOPIC_XXXX-3", "SCHEDULE_TOPIC_XXXX-18"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+@pytest.mark.parametrize(("level", "topic", "delay_ms"), [(3, 3, 10_000), (99, 18, 7_200_000)])
+def test_levels_are_the_default_ones_unless_others_are_given(
+    kafka: InMemoryKafka, level: int, topic: int, delay_ms: int
+) -> None:
+    receipt = ScheduledProducer({}, clients=kafka).send("orders", "v", level=level)
+    assert receipt.schedule_topic == f"SCHEDULE_TOPIC_XXXX-{topic}"
+    assert receipt.deliver_ms - kafka.clock.now_ms() == delay_ms
+
+
+def test_what_a_callback_raises_is_logged_and_comes_out_of_no_other_call(
+    kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_anew()
+    producer = ScheduledProducer({}, clients=kafka)
+
+    def fail(_told: object) -> None:
+        raise RuntimeError("the user's own")
+
+    pending = producer.begin_send("orders", "v", fail, delay="1h")
+    receipt = producer.send("orders", "v", delay="1h")
+    producer.begin_cancel(receipt, fail)
+    assert producer.begin_send("orders", "v", fail, delay="1h").result().offset == 3
+    assert (pending.result().offset, receipt.offset, producer.flush()) == (0, 1, 0)
+    assert [record.event for record in caplog.records] == ["receipt callback failed"] * 3  # type: ignore[attr-defined]
+    assert "the user's own" in caplog.text
+
+
+def leave(kafka: InMemoryKafka, pendings: list[PendingReceipt], error: Exception | None = None) -> None:
+    with ScheduledProducer({}, clients=kafka) as producer:
+        kafka.make_unavailable(3_600_000)
+        pendings.append(producer.begin_send("orders", "v", delay="1h"))
+        if error is not None:
+            raise error
+
+
+def test_what_is_unanswered_at_the_end_is_raised_and_its_receipt_has_an_error(kafka: InMemoryKafka) -> None:
+    pendings: list[PendingReceipt] = []
+    with pytest.raises(KafkaException, match="1 records had no answer"):
+        leave(kafka, pendings)
+    assert pendings[0].is_answered
+    with pytest.raises(KafkaException, match="_PURGE_QUEUE"):
+        pendings[0].result()
+
+
+def test_an_exception_of_the_users_is_not_hidden_by_what_is_unanswered(
+    kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_anew()
+    pendings: list[PendingReceipt] = []
+    with pytest.raises(ZeroDivisionError):
+        leave(kafka, pendings, ZeroDivisionError())
+    assert "1 records had no answer" in caplog.text
+    error = pendings[0].error
+    assert error is not None
+    assert error.code() == KafkaError._PURGE_QUEUE
+
+
+@pytest.mark.parametrize("given", [None, {"receipt": "a"}, b"a", 5])
+def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
+    producer = ScheduledProducer({}, clients=kafka)
+    for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
+        with pytest.raises(ReceiptError, match="is no receipt; pass a Receipt"):
+            change(given)
+
+
+@pytest.mark.parametrize("topic", [None, b"orders", ["orders"]])
+def test_a_destination_is_text(kafka: InMemoryKafka, topic: Any) -> None:
+    producer = ScheduledProducer({}, clients=kafka)
+    for send in (producer.send, producer.begin_send):
+        with pytest.raises(ScheduleError, match="is no text"):
+            send(topic, "v", delay="1s")
+
+
+def test_asyncio_moves_no_clock_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[float] = []
+    clock = ManualClock()
+    monkeypatch.setattr(clock, "advance", moved.append)
+    kafka = InMemoryKafka(clock)
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+
+    async def schedule() -> Receipt:
+        async with AsyncScheduledProducer({}, clients=kafka) as producer:
+            looked = asyncio.Event()
+            loop, poll = asyncio.get_running_loop(), producer._producer.poll
+
+            def look(timeout_s: float = 0.0) -> int:
+                told = poll(timeout_s)
+                loop.call_soon_threadsafe(looked.set)
+                return told
+
+            monkeypatch.setattr(producer._producer, "poll", look)
+            producer._has_begun.set()
+            await looked.wait()  # the thread has looked, and nothing was on its way
+            receipt = await producer.send("orders", "v", delay_ms=60_000)
+            return await producer.reschedule(receipt, delay_ms=90_000)
+
+    assert asyncio.run(schedule()).deliver_ms == clock.now_ms() + 90_000
+    assert moved == []
