@@ -368,3 +368,12 @@ def test_a_scan_ends_when_kafka_goes_away_and_only_then() -> None:
         with pytest.raises(NotAnsweredError, match="nothing of DLQ-billing-0 has come for 30 s"):
             next(batches)
         assert clock.monotonic_ms() - began_ms == 30_000
+
+
+def test_what_cannot_be_parked_under_a_legal_name_stays() -> None:
+    kafka, group = InMemoryKafka(), "g" * 243
+    kafka.create_topic(f"DLQ-{group}")
+    headers = [("RETRY_TOPIC", b"pay"), ("REDRIVE_COUNT", b"9"), ("CONSUMER_GROUP", group.encode())]
+    kafka.producer({}).produce(f"DLQ-{group}", b"v", headers=headers)
+    report = DeadLetters({"bootstrap.servers": "in-memory"}, clients=kafka).redrive(group, max_redrives=1)
+    assert (report.parked, report.stayed.total()) == (0, 1)
