@@ -117,10 +117,8 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     written: Carried = []
     uniq_key = b""
     for name, given in pairs:
-        if not (isinstance(name, str) and name.isascii()):
+        if name not in _good_names:
             _check_name(name)
-        if name in _INSTRUCTIONS:
-            raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
         text = given.encode() if isinstance(given, str) else given
         if name == _UNIQ_KEY:  # of several, the last
             uniq_key = text or b""
@@ -128,6 +126,11 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     if not uniq_key.isascii():
         _check_id(uniq_key)
     return written, uniq_key
+
+
+_GOOD_NAMES_MAX = 10_000
+_good_names: set[str] = set()
+"""Header names that have been checked: an application has few, and each comes with every record."""
 
 
 def _check_name(name: object) -> None:
@@ -138,6 +141,11 @@ def _check_name(name: object) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise ScheduleError(f"the header name {name!r} cannot be written as UTF-8; take out its surrogates") from None
+    if name in _INSTRUCTIONS:
+        raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
+    if len(_good_names) >= _GOOD_NAMES_MAX:
+        _good_names.clear()
+    _good_names.add(name)
 
 
 def _check_id(uniq_key: bytes) -> None:
