@@ -389,6 +389,10 @@ class TopicNames:
         """Whether it is a retry or dead-letter topic."""
         return self.kind(topic) in (TopicKind.RETRY, TopicKind.DEAD_LETTER)
 
+    def is_reserved(self, topic: str) -> bool:
+        """Whether no message belongs there: one of our ledgers, or of Kafka's internal topics."""
+        return topic.startswith("__") or self.kind(topic) in (TopicKind.REDRIVEN, TopicKind.IDEMPOTENCY)
+
     def group_of(self, topic: str) -> str | None:
         """The consumer group of a retry or dead-letter topic."""
         match = self._retry.fullmatch(topic) or self._dead_letter.fullmatch(topic)

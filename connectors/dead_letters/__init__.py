@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from connectors.clients import Clients, KafkaClients
 from connectors.contract import TopicKind, TopicNames, is_legal_topic_name
 from connectors.dead_letters.cluster import Cluster, Place, Ranges
-from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError
+from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError, RefusedError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import DeadLetter, Filter, FilterError, Reason
 from connectors.dead_letters.offsets import Offsets
@@ -46,6 +46,7 @@ __all__ = [
     "Page",
     "Reason",
     "Redriven",
+    "RefusedError",
     "Summary",
 ]
 
@@ -103,6 +104,7 @@ class DeadLetters:
         names: of the topics, for sidecars with a prefix or templates of their own.
         clients: where the Kafka clients come from; a `connectors.testing.InMemoryKafka` in tests.
         executor: what makes an executor for the blocking calls that nothing else has to wait for, one at a time.
+        why_not: why, in words, a redrive may not write to a topic, for whoever has rules of its own; None: it may.
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
     not answer, and NoSuchGroupError for a group that has no dead-letter topic.
@@ -115,10 +117,12 @@ class DeadLetters:
         names: TopicNames | None = None,
         clients: Clients | None = None,
         executor: Callable[[], Executor] = _one_thread,
+        why_not: Callable[[str], str | None] = lambda _topic: None,
     ) -> None:
         self._names = names or TopicNames()
         self._cluster = Cluster(config, clients or KafkaClients())
         self._executor = executor
+        self._why_not = why_not
 
     def group_of(self, name: str) -> str:
         """The group that is meant by its id or by the logical or physical name of its dead-letter topic."""
@@ -225,8 +229,12 @@ class DeadLetters:
             dry_run: move nothing; tell what would be done.
 
         Raises:
-            DeadLettersError: there is no such destination; or another redrive of this group has begun meanwhile.
+            DeadLettersError: there is no such destination, or it may not be written to; or another redrive of this
+                group has begun meanwhile.
+            ValueError: the rate is below 1.
         """
+        if rate is not None and rate < 1:
+            raise ValueError(f"rate is {rate}; give a whole number of messages a second, 1 or more, or None")
         topic = self._topic(group)
         parked = self._parked(self.group_of(group))
         planner = Planner(
@@ -235,7 +243,7 @@ class DeadLetters:
             to=self._checked(to, topic),
             parked=parked,
             max_redrives=max_redrives,
-            count_partitions=self._cluster.count_partitions,
+            look_up=self._destination,
         )
         ledger = self._ledger([topic])
         failures: list[KafkaError] = []
@@ -250,7 +258,7 @@ class DeadLetters:
                 ledger,
                 producers,
                 failures,
-                lambda: self._cluster.create(parked or "", _PARKED_CONFIGS),
+                lambda: self._make_parked(parked or ""),
                 executor,
                 pace,
             )
@@ -283,11 +291,25 @@ class DeadLetters:
         return topic
 
     def _parked(self, group: str) -> str | None:
-        """The topic for what has been redriven too often; what is parked already stays, and what has no legal topic."""
-        if self._names.is_parked_group(group):
-            return None
+        """The topic for what has been redriven too often; None: it is parked already, or has too long a name."""
         topic = self._names.dead_letter(self._names.parked_group(group))
-        return topic if is_legal_topic_name(topic) else None
+        return None if self._names.is_parked_group(group) or not is_legal_topic_name(topic) else topic
+
+    def _make_parked(self, topic: str) -> str | None:
+        """Make that topic, where it is missing; why nothing can be parked, in words."""
+        found = self._cluster.writable(topic)
+        if found == 0:
+            try:
+                self._cluster.create(topic, _PARKED_CONFIGS)
+            except RefusedError as error:
+                return str(error)
+        return found if isinstance(found, str) else None
+
+    def _destination(self, topic: str) -> int | str:
+        """How many partitions a topic has, or, in words, why nothing may go there."""
+        if self._names.is_reserved(topic):
+            return f"'{topic}' is no topic for messages: Kafka or the sidecar keeps its own records there"
+        return self._why_not(topic) or self._cluster.writable(topic) or f"there is no topic '{topic}'"
 
     def _ledger(self, topics: Sequence[str]) -> Ledger:
         return Ledger(self._cluster, self._names.redriven, topics)
@@ -298,8 +320,11 @@ class DeadLetters:
         destination = self._names.physical(to)
         if destination == topic:
             raise DeadLettersError(f"'{destination}' is where these dead letters are already")
-        if self._cluster.count_partitions(destination) == 0:
-            raise DeadLettersError(f"there is no topic '{destination}'; create it first")
+        if not is_legal_topic_name(destination):
+            raise DeadLettersError(f"'{to}' names no topic of Kafka")
+        found = self._destination(destination)
+        if isinstance(found, str):
+            raise DeadLettersError(found)
         return destination
 
     def _summarize(self, groups: Sequence[str], on_progress: OnProgress | None) -> dict[str, Summary]:

@@ -15,13 +15,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, OffsetSpec, TopicDescription
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.clients import Clients
 from connectors.clock import Deadline
-from connectors.dead_letters.errors import NotAnsweredError
+from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka import common_config, consumer_config, transactional_config
+from connectors.kafka_errors import PASSING
 
 _TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 1.0
@@ -53,7 +54,7 @@ class Cluster:
     def __init__(self, config: Mapping[str, Any], clients: Clients) -> None:
         options = {name: str(value) for name, value in config.items() if name != "bootstrap.servers"}
         self._options = options
-        self._servers = str(config["bootstrap.servers"])
+        self._servers = str(config.get("bootstrap.servers", ""))
         self._clients = clients
         self._admin: AdminClient = clients.admin(common_config(self._servers, options, _NAME))
 
@@ -67,6 +68,27 @@ class Cluster:
         """0 where there is no such topic; asking never makes a broker create it."""
         description = self._describe([topic]).get(topic)
         return 0 if description is None else len(description.partitions)
+
+    def writable(self, topic: str) -> int | str:
+        """How many partitions a topic has, 0 where there is none, or, in words, why it may not be written to.
+
+        Asked before a transaction names the topic: one whose every topic is refused takes its producer along.
+        """
+        asked = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT_S
+        )
+        not_allowed = f"'{topic}' may not be written to: allow this client to (ACL Write)"
+        try:
+            description = asked[topic].result()
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() in _NO_SUCH_TOPIC:
+                return 0
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return not_allowed
+            raise NotAnsweredError(error.str()) from exception
+        allowed = description.authorized_operations  # none: this broker does not tell
+        return not_allowed if allowed and AclOperation.WRITE not in allowed else len(description.partitions)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Of the topics that there are: one that is made anew has another."""
@@ -85,7 +107,11 @@ class Cluster:
         return described
 
     def create(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Create a topic of one partition, unless it is there."""
+        """Create a topic of one partition, unless it is there.
+
+        Raises:
+            RefusedError: Kafka will not have it.
+        """
         if self.count_partitions(topic):
             return
         try:
@@ -93,9 +119,11 @@ class Cluster:
                 [NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(configs))],
                 operation_timeout=_TIMEOUT_S,
             )[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise NotAnsweredError(f"'{topic}' cannot be created: {error.args[0].str()}") from error
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                refused = NotAnsweredError if error.code() in PASSING else RefusedError
+                raise refused(f"'{topic}' cannot be created: {error.str()}") from exception
 
     def ends(self, topics: Sequence[str]) -> Ranges:
         """The log of each partition of the topics that there are, up to what is committed by now."""

@@ -9,5 +9,9 @@ class NoSuchGroupError(DeadLettersError):
     """The group has no dead-letter topic."""
 
 
+class RefusedError(DeadLettersError):
+    """Kafka refuses to make a topic."""
+
+
 class NotAnsweredError(DeadLettersError):
     """Kafka does not answer."""

@@ -64,7 +64,7 @@ class Planner:
     Args:
         to: the destination of all of them; None: where each of them belongs.
         parked: the topic for those that have been redriven ``max_redrives`` times; None: they stay where they are.
-        count_partitions: of a topic; 0 where there is none.
+        look_up: how many partitions a topic has, or, in words, why nothing may go there.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Planner:
         to: str | None,
         parked: str | None,
         max_redrives: int,
-        count_partitions: Callable[[str], int],
+        look_up: Callable[[str], int | str],
     ) -> None:
         self._names = names
         self._dead_letter_topic = dead_letter_topic
         self._to = to
         self._parked = parked
         self._max_redrives = max_redrives
-        self._count_partitions = count_partitions
+        self._look_up = look_up
         self._plain: dict[bytes | None, str] = {}
         """Where failed messages go, by their RETRY_TOPIC, as far as that is no schedule topic."""
         self._homes: dict[bytes | None, str | None] = {}
@@ -115,7 +115,7 @@ class Planner:
         redrives = redrives_of(told)
         if redrives >= self._max_redrives:
             if self._parked is None:
-                return f"it has been redriven {redrives} times"
+                return f"it has been redriven {redrives} times; raise max_redrives to redrive it once more"
             return Move(self._parked, BY_KEY, headers, is_parked=True)
         was_rejected = is_rejected(told)
         if was_rejected and _OMITTED in told:
@@ -169,9 +169,9 @@ class Planner:
     def _look_at(self, topic: str) -> "_Destination | str":
         if topic == self._dead_letter_topic:
             return "it belongs to the very dead letters it is among; name another destination"
-        partitions = self._count_partitions(topic)
-        if partitions == 0:
-            return f"there is no topic '{topic}'"
+        partitions = self._look_up(topic)
+        if isinstance(partitions, str):
+            return partitions
         kind = self._names.kind(topic)
         return _Destination(partitions, kind, kind in _SCHEDULES)
 

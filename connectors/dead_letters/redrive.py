@@ -104,7 +104,7 @@ class Redrive:
         producers: two transactional ones that take turns, because a transaction begun right after a commit of the same
             producer waits for its markers; none for a dry run.
         failures: where the producers' delivery callback puts what failed.
-        create_parked: makes the topic for what is parked, where it is missing.
+        make_parked: makes the topic for what is parked, where it is missing; tells, in words, why it cannot be used.
         executor: runs the commits.
     """
 
@@ -117,7 +117,7 @@ class Redrive:
         ledger: Ledger,
         producers: Sequence[Producer],
         failures: list[KafkaError],
-        create_parked: Callable[[], object],
+        make_parked: Callable[[], str | None],
         executor: Executor,
         pace: Pace,
     ) -> None:
@@ -129,7 +129,7 @@ class Redrive:
         self._ledger = ledger
         self._producers = producers
         self._failures = failures
-        self._create_parked = create_parked
+        self._make_parked = make_parked
         self._executor = executor
         self._pace = pace
         self._turn = 0
@@ -146,8 +146,10 @@ class Redrive:
             self._count(items)
             return
         if self._has_parked:
-            self._create_parked()
             self._has_parked = False
+            refusal = self._make_parked()
+            if refusal is not None:
+                items = self._with_none_parked(items, refusal)
         self.settle()
         self._send(items)
 
@@ -183,6 +185,17 @@ class Redrive:
         if move.is_parked:
             self._has_parked = True
         return message, move, False
+
+    def _with_none_parked(self, items: Sequence[Item], reason: str) -> list[Item]:
+        """What was to be parked stays."""
+        kept: list[Item] = []
+        for message, move, is_done in items:
+            if move is not None and move.is_parked:
+                self.report.stayed[f"it is to be parked, and {reason}"] += 1
+                kept.append((message, None, is_done))
+            else:
+                kept.append((message, move, is_done))
+        return kept
 
     def _count(self, items: Sequence[Item]) -> int:
         """Tell of what has been sent; how many those are."""
@@ -268,6 +281,12 @@ class Redrive:
             try:
                 until_answered(producer.abort_transaction)
             except KafkaException as exception:
+                if error.code() in REFUSALS and exception.args[0].code() == KafkaError.INVALID_TXN_STATE:
+                    # Kafka knows of no such transaction: it has refused every topic of it.
+                    raise DeadLettersError(
+                        f"Kafka refuses what is written ({error.str()}); mend that and run it again, and it goes on "
+                        "where it stopped"
+                    ) from exception
                 error = exception.args[0]
             else:
                 producer.poll(0)  # the reports are complete only now

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka._model import Node, TopicPartitionInfo
 from confluent_kafka.admin import (
+    AclOperation,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -31,6 +32,7 @@ from connectors.testing.topics import DEFAULT_CONFIGS, is_legal_name
 K = TypeVar("K")
 
 _TIMEOUT_S = 60.0
+_TOPIC_OPERATIONS = ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 
 
 class InMemoryAdmin(Client):
@@ -66,7 +68,11 @@ class InMemoryAdmin(Client):
         return self._each("delete_topics", {topic: topic for topic in topics}, delete, request_timeout)
 
     def describe_topics(
-        self, topics: TopicCollection, *, request_timeout: float = _TIMEOUT_S, **_options: object
+        self,
+        topics: TopicCollection,
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float = _TIMEOUT_S,
     ) -> dict[str, "Future[TopicDescription]"]:
         def describe(name: str) -> TopicDescription:
             self._check_exists(name)
@@ -78,7 +84,8 @@ class InMemoryAdmin(Client):
                 else TopicPartitionInfo(log.number, None, [node], [])  # type: ignore[arg-type]
                 for log in topic.logs
             ]
-            return TopicDescription(name, topic.id, name.startswith("__"), partitions)
+            allowed = self._allowed(name) if include_authorized_operations else None
+            return TopicDescription(name, topic.id, name.startswith("__"), partitions, allowed)
 
         return self._each("describe_topics", {name: name for name in topics.topic_names}, describe, request_timeout)
 
@@ -154,6 +161,13 @@ class InMemoryAdmin(Client):
             else:
                 future.set_result(outcomes[key][0])
         return futures
+
+    def _allowed(self, topic: str) -> list[str | int | AclOperation]:
+        """What may be done to a topic: everything, but write where a standing rule refuses that."""
+        denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        is_denied = any((rule.topic, rule.code) == (topic, denied) for rule in self._kafka.faults.refusals)
+        names = [name for name in _TOPIC_OPERATIONS if not (is_denied and name == "WRITE")]
+        return [AclOperation[name].value for name in names]
 
     def _check_exists(self, topic: str) -> None:
         if topic not in self._kafka.topics:

@@ -1,7 +1,7 @@
 """Topics, their configuration, and the offsets of their logs."""
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.contract.cluster import DEADLINE_S, Bench, at, refusal, wait_until
@@ -17,6 +17,13 @@ def test_topics_are_listed_and_described(bench: Bench) -> None:
     assert described.topic_id is not None
     one = bench.consumer().list_topics(topic, timeout=10).topics
     assert (list(one), one[topic].error) == ([topic], None)
+
+
+def test_a_topic_tells_what_may_be_done_to_it(bench: Bench) -> None:
+    topics = TopicCollection([topic := bench.topic()])
+    described = bench.admin.describe_topics(topics, include_authorized_operations=True)[topic].result(DEADLINE_S)
+    assert AclOperation.WRITE in described.authorized_operations
+    assert not bench.admin.describe_topics(topics)[topic].result(DEADLINE_S).authorized_operations
 
 
 def test_a_topic_that_does_not_exist_stays_so(bench: Bench) -> None:

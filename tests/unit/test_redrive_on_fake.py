@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.dead_letters import (
     DeadLetters,
@@ -213,6 +213,92 @@ def test_a_message_that_kafka_refuses_stays_and_holds_up_none() -> None:
     assert bench.ids() == numbers(range(9), range(10, 20))
     bench.kafka.faults.stop()
     assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=1), done_before=19)
+
+
+def test_a_letter_for_a_topic_that_may_not_be_written_to_stays_and_holds_up_none() -> None:
+    bench = Bench()
+    bench.kafka.create_topic("secret")
+    bench.die(9)
+    bench.die(1, ("RETRY_TOPIC", b"secret"), first=9)
+    bench.die(10, first=10)
+    bench.kafka.faults.refuse("secret", code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    why = "'secret' may not be written to: allow this client to (ACL Write)"
+    expected = Redriven(moved=Counter(orders=19), stayed=Counter({why: 1}))
+    assert bench.letters().redrive("billing", dry_run=True) == expected
+    assert bench.letters().redrive("billing") == expected
+    with pytest.raises(DeadLettersError, match="may not be written to"):
+        bench.letters().redrive("billing", to="secret")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["__consumer_offsets", "__transaction_state", "SCHEDULE_TOPIC_XXXX-redriven", "SCHEDULE_TOPIC_XXXX-idempotency"],
+)
+def test_a_letter_for_what_is_no_topic_for_messages_stays_and_holds_up_none(topic: str) -> None:
+    bench = Bench()
+    bench.kafka.create_topic(topic)
+    bench.die(2)
+    bench.die(1, ("RETRY_TOPIC", topic.encode()), first=2)
+    bench.die(2, first=3)
+    told = bench.letters().redrive("billing")
+    assert (told.moved, told.stayed.total()) == ({"orders": 4}, 1)
+    assert f"'{topic}' is no topic for messages" in next(iter(told.stayed))
+    with pytest.raises(DeadLettersError, match="no topic for messages"):
+        bench.letters().redrive("billing", to=topic)
+
+
+def test_a_redrive_keeps_to_the_rules_of_whoever_asks_for_it() -> None:
+    bench = Bench()
+    bench.kafka.create_topic("secret")
+    bench.die(2)
+    bench.die(1, ("RETRY_TOPIC", b"secret"), first=2)
+    rules = {"secret": "'secret' is denied"}
+    letters = DeadLetters({}, clients=bench.kafka, why_not=rules.get)
+    assert letters.redrive("billing") == Redriven(moved=Counter(orders=2), stayed=Counter({"'secret' is denied": 1}))
+    with pytest.raises(DeadLettersError, match="is denied"):
+        letters.check("billing", "secret")
+
+
+def test_what_cannot_be_parked_stays_and_holds_up_none() -> None:
+    bench = Bench()
+    bench.die(2)
+    bench.die(1, ("REDRIVE_COUNT", b"3"), first=2)
+    bench.kafka.create_topic("DLQ-billing.parked")
+    bench.kafka.faults.refuse("DLQ-billing.parked", code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    told = bench.letters().redrive("billing")
+    assert (told.moved, told.parked, told.stayed.total()) == ({"orders": 2}, 0, 1)
+    assert "it is to be parked, and 'DLQ-billing.parked' may not be written to" in next(iter(told.stayed))
+    bench.kafka.faults.stop()
+    assert bench.letters().redrive("billing") == Redriven(parked=1, done_before=2)
+
+
+def test_a_group_whose_parked_letters_have_no_legal_topic_keeps_them() -> None:
+    bench = Bench()
+    group = "L" * 243
+    bench.kafka.create_topic(f"DLQ-{group}")
+    producer = bench.kafka.producer({})
+    for count in (b"0", b"3", b"1"):
+        headers: Headers = [("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"17"), ("REDRIVE_COUNT", count)]
+        producer.produce(f"DLQ-{group}", b"v", headers=headers)
+    producer.flush()
+    told = bench.letters().redrive(group)
+    assert (told.moved, told.parked, told.stayed.total()) == ({"orders": 2}, 0, 1)
+    assert "redriven 3 times" in next(iter(told.stayed))
+
+
+@pytest.mark.parametrize("rate", [0, -5])
+def test_a_rate_that_is_none_is_refused_before_anything_moves(rate: int) -> None:
+    bench = Bench()
+    bench.die(2)
+    with pytest.raises(ValueError, match=f"rate is {rate}; give"):
+        bench.letters().redrive("billing", rate=rate)
+    assert bench.ids() == []
+
+
+def test_an_empty_destination_is_refused() -> None:
+    bench = Bench()
+    with pytest.raises(DeadLettersError, match="'' names no topic"):
+        bench.letters().redrive("billing", to="")
 
 
 def test_a_later_redrive_takes_over_from_an_earlier_one() -> None:

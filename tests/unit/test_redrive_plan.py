@@ -44,7 +44,7 @@ def a_planner(to: str | None = None, topic: str = "DLQ-billing", **options: int)
         topic,
         to=to,
         parked=parked,
-        count_partitions=lambda name: TOPICS.get(name, 0),
+        look_up=lambda name: TOPICS.get(name) or f"there is no topic '{name}'",
         **{"max_redrives": 3, **options},
     )
 
