@@ -37,6 +37,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
             "error_topic": headers.text(Header.ERROR_TOPIC),
             "error_partition_text": headers.text(Header.ERROR_PARTITION),
             "error_offset_text": headers.text(Header.ERROR_OFFSET),
+            "failed_since": F.coalesce(headers.is_behind(Header.RECONSUME_TIME, Header.ERROR_OFFSET), F.lit(False)),
             **_said(headers),
         }
     )
@@ -50,7 +51,8 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
             **_meant(),
         }
     )
-    says_of_what = c("error_code").isNotNull() & c("error_offset").isNotNull()
+    # A consumer that reads dead letters and fails has one of its own, with the errors that it was told of.
+    says_of_what = c("error_code").isNotNull() & c("error_offset").isNotNull() & ~c("failed_since")
     is_rejected = says_of_what & F.coalesce(c("error_kind").isin(*topic_kinds.INPUTS), F.lit(False))
     told = meant.withColumn("is_rejected", once(is_rejected)).where("is_rejected or told_id is not null")
 

@@ -48,6 +48,11 @@ class Headers:
         """Its last value, binary; null where there is none, or it is null."""
         return F.get(self.values, F.array_position(self.names, name).cast("int") - 1)
 
+    def is_behind(self, name: str, other: str) -> Column:
+        """Whether the last header of a name stands behind the last of another; null where there are no headers."""
+        place, before = (F.array_position(self.names, each) for each in (name, other))
+        return (place > 0) & (place < before)
+
     def text(self, name: str | Column) -> Column:
         """Bytes as they are, under the type of a string: only to be compared and matched."""
         return self.last(name).cast("string")

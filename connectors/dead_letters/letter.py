@@ -8,7 +8,7 @@ it, with the reason (``ERROR_CODE``) and the coordinates of the record (``ERROR_
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Header
 
@@ -21,6 +21,7 @@ _UNIQ_KEY = str(Header.UNIQ_KEY)
 _RECONSUME = str(Header.RECONSUME_TIME)
 _MAX = str(Header.MAX_RECONSUME_TIMES)
 _CODE, _TOPIC = str(Header.ERROR_CODE), str(Header.ERROR_TOPIC)
+_DIGITS_MAX = 18
 _PARTITION, _OFFSET = str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
 
 
@@ -59,19 +60,31 @@ class DeadLetter(NamedTuple):
 
 
 def is_rejected(told: Told) -> bool:
-    """Whether the sidecar rejected it; headers with such names may also be an application's own."""
-    return bool(told.get(_CODE) and told.get(_TOPIC) and told.get(_OFFSET))
+    """Whether the sidecar rejected it; headers with such names may also be an application's own.
+
+    What the sidecar adds stands behind what came: a rejected retry has ``ERROR_OFFSET`` behind its ``RECONSUME_TIME``.
+    A consumer that reads dead letters and fails has it before: its letter carries the errors that it was told of.
+    """
+    if not (told.get(_CODE) and told.get(_TOPIC) and told.get(_OFFSET)):
+        return False
+    names = list(told)
+    return _RECONSUME not in told or names.index(_RECONSUME) < names.index(_OFFSET)
+
+
+def count_of(value: bytes | None) -> int | None:
+    """The number that a header's value is the text of; None where it is none, or has more than 18 digits."""
+    return int(value) if value is not None and len(value) <= _DIGITS_MAX and value.isdigit() else None
 
 
 def reason_of(told: Told) -> str:
     """A `Reason`, or an ``ERROR_CODE``."""
     if is_rejected(told):
         return (told.get(_CODE) or b"").decode(errors="backslashreplace")
-    failures, most = told.get(_RECONSUME), told.get(_MAX)
-    if failures is None or not failures.isdigit():
+    failures, most = count_of(told.get(_RECONSUME)), count_of(told.get(_MAX))
+    if failures is None:
         return Reason.UNKNOWN
-    allowed = int(most) if most is not None and most.isdigit() else DEFAULT_MAX_RECONSUME_TIMES
-    return Reason.RETRIES_EXHAUSTED if int(failures) > allowed else Reason.GIVEN_UP
+    allowed = DEFAULT_MAX_RECONSUME_TIMES if most is None else most
+    return Reason.RETRIES_EXHAUSTED if failures > allowed else Reason.GIVEN_UP
 
 
 def id_of(told: Told) -> bytes | None:
@@ -107,6 +120,8 @@ class Filter(NamedTuple):
     def parse(cls, conditions: Iterable[str]) -> "Filter":
         """Read ``reason=``, ``key=``, ``id=``, ``from=`` and ``to=`` (ISO 8601 with a zone), ``header.NAME=``.
 
+        Of two times of one kind the narrower holds; two reasons, keys or ids that differ are met by no letter.
+
         Raises:
             FilterError: names the condition, and what to write.
         """
@@ -117,15 +132,19 @@ class Filter(NamedTuple):
                 raise FilterError(f"'{condition}' is not NAME=VALUE, such as reason=GIVEN_UP")
             match name:
                 case "reason":
-                    chosen = chosen._replace(reason=value.upper())
+                    chosen = chosen._replace(reason=_only(condition, chosen.reason, value.upper()))
                 case "key":
-                    chosen = chosen._replace(key=value.encode())
+                    chosen = chosen._replace(key=_only(condition, chosen.key, value.encode()))
                 case "id":
-                    chosen = chosen._replace(id=value.encode())
+                    chosen = chosen._replace(id=_only(condition, chosen.id, value.encode()))
                 case "from":
-                    chosen = chosen._replace(from_ms=_time_ms(condition, value))
+                    from_ms = _time_ms(condition, value)
+                    chosen = chosen._replace(
+                        from_ms=from_ms if chosen.from_ms is None else max(from_ms, chosen.from_ms)
+                    )
                 case "to":
-                    chosen = chosen._replace(to_ms=_time_ms(condition, value))
+                    to_ms = _time_ms(condition, value)
+                    chosen = chosen._replace(to_ms=to_ms if chosen.to_ms is None else min(to_ms, chosen.to_ms))
                 case _ if name.startswith("header.") and len(name) > len("header."):
                     header = name.removeprefix("header."), value.encode()
                     chosen = chosen._replace(headers=(*chosen.headers, header))
@@ -144,6 +163,17 @@ class Filter(NamedTuple):
             and (self.id is None or id_of(told) == self.id)
             and (self.reason is None or reason_of(told) == self.reason)
         )
+
+
+T = TypeVar("T")
+
+
+def _only(condition: str, before: T | None, value: T) -> T:
+    """A condition that cannot be met beside another one of its kind is a slip, and no wish for nothing."""
+    if before is not None and before != value:
+        name = condition.partition("=")[0]
+        raise FilterError(f"'{condition}': {name}= stands there already, and no letter has two; ask for one at a time")
+    return value
 
 
 def _time_ms(condition: str, text: str) -> int:

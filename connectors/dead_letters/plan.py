@@ -24,7 +24,7 @@ from connectors.contract import (
     TopicNames,
     is_legal_topic_name,
 )
-from connectors.dead_letters.letter import Headers, Told, id_of, is_rejected
+from connectors.dead_letters.letter import Headers, Told, count_of, id_of, is_rejected
 from connectors.kafka import BY_KEY
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -184,5 +184,4 @@ class _Destination(NamedTuple):
 
 def redrives_of(told: Told) -> int:
     """How often a message has been redriven."""
-    count = told.get(_COUNT)
-    return int(count) if count is not None and count.isdigit() else 0
+    return count_of(told.get(_COUNT)) or 0

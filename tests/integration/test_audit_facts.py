@@ -39,7 +39,7 @@ VALUES: list[bytes | None] = [
     b"%RETRY%billing", b"%RETRY%bill ing", b"%RETRY%", b"%DLQ%a/b", b"%DLQ%", b"RETRY-billing", b"RETRY-enc--a.2Fb",
     b"DLQ-billing", b"rmq_sys_wheel_timer", b"CONSUMER_SEND_MSG_BACK", b"SCHEDULE_TOPIC_XXXX-3",
     b"SCHEDULE_TOPIC_XXXX-wheel", b"SCHEDULE_TOPIC_XXXX-", b"SCHEDULE_TOPIC_XXXX-x", b"billing", b"enc--x",
-    "gr ü*+%.".encode(), b"timewheel", b"x" * 245,
+    "gr ü*+%.".encode(), b"timewheel", b"x" * 245, b"__consumer_offsets", b"SCHEDULE_TOPIC_XXXX-redriven",
 ]  # fmt: skip
 
 
@@ -196,6 +196,8 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         Read(WHEEL, [*copy, ("TIMER_ORIGIN_OFFSET", b"3"), ("TIMER_ROLL_TIMES", b"1")], AT_MS, 7),
         Read(WHEEL, [*copy, ("TIMER_ORIGIN_OFFSET", b"8"), ("TIMER_ROLL_TIMES", b"1")], AT_MS, 8),
         Read(WHEEL, [*copy, ("TIMER_NOT_BEFORE_MS", b"99")], AT_MS, 9),
+        Read("DLQ-ops", [*letter, ("ERROR_OFFSET", b"5"), ("RECONSUME_TIME", b"1"), ("UNIQ_KEY", b"d")], AT_MS, 10),
+        Read("DLQ-timewheel", [("RECONSUME_TIME", b"1"), *letter, ("ERROR_OFFSET", b"5")], AT_MS, 11),
     ]
     facts = {row["offset"]: row.asDict() for row in facts_of(spark, records).collect()}
     told = {offset: (row["kind"], row["id"], row["destination"], row["retries"]) for offset, row in facts.items()}
@@ -209,6 +211,8 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         7: ("rolled", "a", "orders", 0),
         8: ("scheduled", "a", "orders", 0),
         9: ("postponed", "a", "orders", 0),
+        10: ("dead_letter", "d", "DLQ-ops", 1),
+        11: ("rejected", f"{WHEEL}-2-5", "DLQ-timewheel", 1),
     }
     assert (facts[0]["due_ms"], facts[0]["redrives"]) == (17, 2)
     assert facts[3]["group"] == "a/b"

@@ -37,6 +37,10 @@ REJECTED_SEND_BACK: Headers = [
 ]
 
 
+def without(headers: Headers, *names: str) -> Headers:
+    return [header for header in headers if header[0] not in names]
+
+
 def a_planner(to: str | None = None, topic: str = "DLQ-billing", **options: int) -> Planner:
     parked = "DLQ-billing.parked" if topic == "DLQ-billing" else None
     return Planner(
@@ -59,10 +63,6 @@ def moved(headers: Headers, to: str | None = None, **options: int) -> Move:
     return move
 
 
-def without(headers: Headers, *names: str) -> Headers:
-    return [header for header in headers if header[0] not in names]
-
-
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
@@ -76,6 +76,10 @@ def without(headers: Headers, *names: str) -> Headers:
         (REJECTED, "UNKNOWN_DESTINATION", "SCHEDULE_TOPIC_XXXX-2-4-7"),
         ([("UNIQ_KEY", b"mine"), *REJECTED], "UNKNOWN_DESTINATION", "mine"),
         ([*FAILED, ("ERROR_CODE", b"E42"), ("ERROR_MESSAGE", b"the application's")], "RETRIES_EXHAUSTED", "one"),
+        ([*ERRORS, *FAILED], "RETRIES_EXHAUSTED", "one"),
+        ([*FAILED, *ERRORS], "UNKNOWN_DESTINATION", "one"),
+        ([*without(FAILED, "RECONSUME_TIME"), ("RECONSUME_TIME", b"1" * 5_000)], "UNKNOWN", "one"),
+        ([*FAILED, ("MAX_RECONSUME_TIMES", b"1" * 5_000)], "RETRIES_EXHAUSTED", "one"),
         ([], "UNKNOWN", ""),
     ],
 )
@@ -108,6 +112,10 @@ def test_a_dead_letter_says_why_it_is_dead_and_which_message_it_is(
         (["from=1970-01-01T00:00:01.001+00:00"], False),
         (["to=1970-01-01T01:00:01.001+01:00"], True),
         (["to=1970-01-01T00:00:01Z"], False),
+        (["key=k", "key=k"], True),
+        (["from=1970-01-01T00:00:02Z", "from=1970-01-01T00:00:01Z"], False),
+        (["to=1970-01-01T00:00:01Z", "to=1970-01-01T00:00:02Z"], False),
+        (["header.TAGS=a", "header.TAGS=b"], False),
     ],
 )
 def test_a_filter_means_those_that_meet_every_condition(conditions: list[str], *, matches: bool) -> None:
@@ -122,6 +130,12 @@ def test_a_filter_that_cannot_be_read_is_named(condition: str) -> None:
         Filter.parse([condition])
 
 
+@pytest.mark.parametrize("name", ["reason", "key", "id"])
+def test_conditions_that_no_letter_can_meet_together_are_a_mistake(name: str) -> None:
+    with pytest.raises(FilterError, match=f"'{name}=b': {name}= stands there already"):
+        Filter.parse([f"{name}=a", f"{name}=b"])
+
+
 # --- what becomes of it -----------------------------------------------------------------------------------------------
 
 
@@ -129,6 +143,15 @@ def test_a_failed_message_goes_to_its_first_topic_and_its_retries_begin_anew() -
     assert moved(FAILED) == Move(
         "orders", BY_KEY, [*without(FAILED, "RECONSUME_TIME", "TIMER_OUT_MS"), ("REDRIVE_COUNT", b"1")]
     )
+
+
+def test_a_number_of_redrives_that_is_none_counts_as_none() -> None:
+    assert moved([*FAILED, ("REDRIVE_COUNT", b"9" * 5_000)]).headers[-1] == ("REDRIVE_COUNT", b"1")
+
+
+def test_a_letter_of_a_consumer_of_dead_letters_goes_back_with_the_errors_that_it_was_about() -> None:
+    move = moved([*ERRORS, *FAILED])
+    assert (move.topic, move.headers[: len(ERRORS)]) == ("orders", ERRORS)
 
 
 def test_a_failed_message_may_go_elsewhere() -> None:

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.contract import DEFAULT_LEVELS, DelayLevels, ErrorCode, TopicNames, retry_level
+from connectors.dead_letters.letter import Reason, reason_of
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.intake.parse import Parser
@@ -164,6 +165,19 @@ def test_after_sixteen_hops_there_are_as_many_headers_as_after_one(*, adds: bool
     assert set(counts) == {7}
 
 
+def test_a_consumer_of_dead_letters_has_its_retries_with_the_errors_they_are_about_and_its_letter_is_its_own() -> None:
+    headers: Headers = [("ERROR_CODE", b"E"), ("ERROR_TOPIC", b"t"), ("ERROR_OFFSET", b"5")]
+    counts = []
+    for delay in (b"0", b"0", b"-1"):
+        _, retry_topic, carried = parse([*headers, *GROUP, ("DELAY", delay)])
+        assert carried[:3] == [("ERROR_CODE", b"E"), ("ERROR_TOPIC", b"t"), ("ERROR_OFFSET", b"5")]
+        headers = [header for header in carried if header[0] != "REAL_TOPIC"]
+        counts.append(len(headers))
+    assert retry_topic is None
+    assert reason_of(dict(headers)) == Reason.GIVEN_UP
+    assert set(counts) == {8}
+
+
 # --- what is rejected -------------------------------------------------------------------------------------------------
 
 ORDERS = ("RETRY_TOPIC", b"orders")
@@ -183,6 +197,10 @@ BILLING = ("CONSUMER_GROUP", b"billing")
         (ErrorCode.MISSING_RETRY_TOPIC, [BILLING, ("RETRY_TOPIC", None)]),
         (ErrorCode.ILLEGAL_RETRY_TOPIC, [BILLING, ("RETRY_TOPIC", b"no such/name")]),
         (ErrorCode.ILLEGAL_RETRY_TOPIC, [BILLING, ("RETRY_TOPIC", b"\xff")]),
+        *(
+            (ErrorCode.DESTINATION_NOT_ALLOWED, [BILLING, ("RETRY_TOPIC", topic)])
+            for topic in (b"__consumer_offsets", b"SCHEDULE_TOPIC_XXXX-redriven", b"SCHEDULE_TOPIC_XXXX-idempotency")
+        ),
         *(
             (ErrorCode.ILLEGAL_RECONSUME_TIMES, [BILLING, ORDERS, (name, value)])
             for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES")
