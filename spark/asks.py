@@ -166,7 +166,7 @@ def of_send_back(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
             "next_level": _next_level(levels),
         }
     )
-    told = told.withColumn("rejection", once(_send_back_code()))
+    told = told.withColumn("rejection", once(_send_back_code(names)))
     is_accepted = c("rejection").isNull()
     next_topic = F.when(c("next_level").isNull(), c("dead_letter_topic")).otherwise(c("retry_topic"))
     delay_ms = F.coalesce(_delay_ms(c("next_level"), levels), F.lit(0))
@@ -313,7 +313,7 @@ def _next_level(levels: DelayLevels) -> Column:
     return F.when(lives, F.least(chosen, F.lit(len(levels)).cast("bigint")).cast("int"))
 
 
-def _send_back_code() -> Column:
+def _send_back_code(names: TopicNames) -> Column:
     c, no = F.col, F.lit(False)
 
     def is_count(name: str) -> Column:
@@ -327,6 +327,7 @@ def _send_back_code() -> Column:
         .when(~is_group, ErrorCode.ILLEGAL_CONSUMER_GROUP.value)
         .when(_is_empty("raw_topic"), ErrorCode.MISSING_RETRY_TOPIC.value)
         .when(~F.coalesce(is_legal_topic(c("named_topic")), no), ErrorCode.ILLEGAL_RETRY_TOPIC.value)
+        .when(topic_kinds.is_reserved(c("named_topic"), names), ErrorCode.DESTINATION_NOT_ALLOWED.value)
         .when(~is_count("reconsume") | ~is_count("max_reconsume"), ErrorCode.ILLEGAL_RECONSUME_TIMES.value)
         .when(c("delay_text").isNotNull() & c("delay").isNull(), ErrorCode.ILLEGAL_DELIVERY_TIME.value)
     )

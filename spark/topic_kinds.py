@@ -33,6 +33,12 @@ def is_input(topic: Column, names: TopicNames) -> Column:
     return F.coalesce(queue.isin("wheel", "sendback") | queue.rlike(r"\A[0-9]+\z"), F.lit(False))
 
 
+def is_reserved(topic: Column, names: TopicNames) -> Column:
+    """Whether no message belongs there (`TopicNames.is_reserved`)."""
+    queue = _slot(topic, names.prefix + names.schedule_template, "{queue}")
+    return topic.startswith("__") | F.coalesce(queue.isin("redriven", "idempotency"), F.lit(False))
+
+
 def is_retry(name: Column, names: TopicNames) -> Column:
     """Whether a name, logical or physical, is that of a retry topic."""
     head, tail = (names.prefix + names.retry_template).split("{group}")

@@ -180,9 +180,16 @@ class SendBackParser:
                 ErrorCode.MISSING_RETRY_TOPIC,
                 "the record has no RETRY_TOPIC header; it names the topic that the message first came from",
             )
-        if not is_legal_topic_name(self._names.physical(raw.decode(errors="replace"))):
+        topic = self._names.physical(raw.decode(errors="replace"))
+        if not is_legal_topic_name(topic):
             return Rejection(
                 ErrorCode.ILLEGAL_RETRY_TOPIC, f"RETRY_TOPIC is {show(raw)}, which names no topic of Kafka"
+            )
+        if self._names.is_reserved(topic):
+            return Rejection(
+                ErrorCode.DESTINATION_NOT_ALLOWED,
+                f"RETRY_TOPIC is '{topic}', which is no topic for messages: Kafka or the sidecar keeps its own records "
+                "there",
             )
         return None
 
