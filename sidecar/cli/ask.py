@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from sidecar.cli.options import with_settings
-from sidecar.cli.pager import paged, plain
+from sidecar.cli.pager import one_line, paged, plain
 from sidecar.cli.scheduling import duration_ms
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
 from sidecar.cli.watch import watch
@@ -60,7 +60,7 @@ def pending(
     for message in answer["messages"]:
         due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
         row = (due, message["topic"], message["id"], str(message["partition"]), str(message["offset"]))
-        table.add_row(*map(plain, row))
+        table.add_row(*(plain(one_line(cell)) for cell in row))
     with paged() as console:
         console.print(table)
         console.print(

@@ -21,6 +21,7 @@ from sidecar.cli.audit_options import (
     time_ms,
 )
 from sidecar.cli.options import with_settings
+from sidecar.cli.pager import one_line
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
 from spark.report import REPORT_HTML, REPORT_JSON, REPORT_PROMETHEUS, AuditReport, ReportError, write_report
@@ -150,7 +151,7 @@ def _print(report: AuditReport, files: list[str]) -> None:
     for message in report.faulty[:20]:
         place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
         why = f": {message.why}" if message.why else ""
-        typer.echo(f"  {message.verdict.value}  {message.id}  ({place}){why}")
+        typer.echo(one_line(f"  {message.verdict.value}  {message.id}  ({place}){why}"))
     more = len(report.faulty) - 20 + report.faulty_left_out
     if more > 0:
         typer.echo(f"  and {more:,} more")

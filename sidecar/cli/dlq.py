@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
+from connectors.contract import is_legal_topic_name
 from connectors.dead_letters import (
     DEFAULT_MAX_REDRIVES,
     DeadLetter,
@@ -28,7 +30,7 @@ from connectors.dead_letters import (
 )
 from sidecar import topics
 from sidecar.cli.options import with_settings
-from sidecar.cli.pager import paged, plain
+from sidecar.cli.pager import one_line, paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.garbage import tame_collector
@@ -43,6 +45,10 @@ _FILTER_HELP = (
 Group = Annotated[str, typer.Argument(help="The consumer group, or its dead-letter topic.", metavar="GROUP")]
 Conditions = Annotated[list[str] | None, typer.Option("--filter", help=_FILTER_HELP, metavar="NAME=VALUE")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+_DEEPER = 8 * " "
+"""Before further lines of a value: none of them is taken for a header, or for another letter."""
 
 
 class Body(StrEnum):
@@ -89,9 +95,9 @@ def list_groups(settings: Settings, as_json: Json = False) -> None:
         return
     table = Table("group", "waiting", "reason", "redriven", "total")
     for summary in summaries:
-        reasons = "\n".join(f"{reason} {count:,}" for reason, count in summary.reasons.most_common())
+        reasons = "\n".join(f"{one_line(reason)} {count:,}" for reason, count in summary.reasons.most_common())
         counts = (f"{count:,}" for count in (summary.redriven, summary.total))
-        table.add_row(summary.group, f"{summary.waiting:,}", reasons, *counts)
+        table.add_row(plain(one_line(summary.group)), f"{summary.waiting:,}", plain(reasons), *counts)
     Console().print(table)
 
 
@@ -148,6 +154,8 @@ def redrive(
     leaves out, and those that cannot go, are still there afterwards.
     """
     chosen = _filter(conditions)
+    if to is not None and not is_legal_topic_name(settings.topic_names.physical(to)):
+        raise UsageError(f"--to '{to}' names no topic of Kafka (at most 249 letters, digits, '.', '_' and '-')")
     with _dead_letters(settings) as letters, _bar("redriving") as on_progress:
         told = letters.redrive(
             group,
@@ -194,10 +202,10 @@ def _filter(conditions: list[str] | None) -> Filter:
 def _place(after: str | None) -> tuple[int, int] | None:
     if after is None:
         return None
-    partition, separator, offset = after.partition("-")
-    if not separator or not partition.isdigit() or not offset.isdigit():
+    place = re.fullmatch("([0-9]{1,10})-([0-9]{1,18})", after)
+    if place is None:
         raise UsageError(f"--after '{after}' is not PARTITION-OFFSET, such as 0-42")
-    return int(partition), int(offset)
+    return int(place[1]), int(place[2])
 
 
 @contextmanager
@@ -304,12 +312,12 @@ def _header_text(value: bytes | None) -> str | None:
 
 def _in_words(letter: DeadLetter, body: Body) -> str:
     buried = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    told = [f"{letter.partition}-{letter.offset}  {buried}  {letter.reason}  {letter.id}"]
+    told = [one_line(f"{letter.partition}-{letter.offset}  {buried}  {letter.reason}  {letter.id}")]
     if letter.is_redriven:
         told[0] += "  (redriven)"
-    told += [f"    {name}: {_header_text(value)}" for name, value in letter.headers]
+    told += [one_line(f"    {name}: {_header_text(value)}") for name, value in letter.headers]
     shown = {**_shown("key", letter.key, Body.AUTO, _text), **_shown("value", letter.value, body, _parsed)}
     for name, value in shown.items():
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        told.append(f"    {name} = {text.replace(chr(10), chr(10) + '    ')}")
+        told.append(f"    {name} = {text.replace(chr(10), chr(10) + _DEEPER)}")
     return "\n".join(told)

@@ -16,6 +16,14 @@ WIDTH_UNSEEN = 200
 _CONTROL = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 
 
+_IN_A_LINE = _CONTROL | {ord("\n"): "\\x0a", ord("\t"): "\\x09"}
+
+
+def one_line(text: str) -> str:
+    """What comes from Kafka, in a line that it cannot end; nothing in it is a command to the terminal."""
+    return text.translate(_IN_A_LINE)
+
+
 def plain(text: str) -> Text:
     """What comes from Kafka, as it is: no markup, and nothing that the terminal would take for a command."""
     return Text(text.translate(_CONTROL))
