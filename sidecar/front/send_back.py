@@ -11,12 +11,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 
-from connectors.contract import Header, is_legal_topic_name
+from connectors.contract import ErrorCode, Header, is_legal_topic_name
 from connectors.pending_receipt import PendingReceipt
 from connectors.schedule_record import Carried
 from sidecar.front.at_once import TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka, acknowledged
+from sidecar.intake.parse_send_back import SendBackParser
+from sidecar.records import Rejection
 from sidecar.schedule_request import MessageBody, field_faults
 from sidecar.settings import Settings
 from sidecar.web.problems import Kind, ProblemError, described
@@ -163,5 +165,11 @@ def check_send_back(settings: Settings, wanted: SendBackRequest) -> None:
     origin = _origin(wanted) or wanted.topic or ""
     if not is_legal_topic_name(names.physical(origin)):
         faults.append(("topic", "names no topic of Kafka; say where the message was read from"))
+    if not faults:
+        parser = SendBackParser(names, settings.levels, settings.group_id)
+        parsed = parser.parse(send_back_headers(wanted), b"", 0)
+        if isinstance(parsed, Rejection):
+            field = "topic" if parsed.code is ErrorCode.DESTINATION_NOT_ALLOWED else "headers"
+            faults.append((field, parsed.message))
     if faults:
         raise ProblemError.of_fields(faults)
