@@ -94,10 +94,20 @@ class Destinations:
                 error: KafkaError = exception.args[0]
                 if error.retriable() or error.code() in _NO_ANSWER:
                     raise
-                return Rejection(ErrorCode.DESTINATION_REFUSED, f"'{topic}' cannot be created: {error.str()}")
+                return Rejection(
+                    ErrorCode.DESTINATION_REFUSED,
+                    f"'{topic}' cannot be created: {error.str()}{self._remedy(topic, error)}",
+                )
         if partitions == 0:
             return Rejection(ErrorCode.UNKNOWN_DESTINATION, f"'{topic}' has been created, but Kafka does not show it")
         return partitions
+
+    def _remedy(self, topic: str, error: KafkaError) -> str:
+        if error.code() != KafkaError.TOPIC_EXCEPTION or "collides" not in error.str():
+            return ""
+        group = self._names.group_of(topic)
+        other = "another name" if group is None else f"another id for group '{group}'"
+        return f"; Kafka takes '.' and '_' for the same in names of topics, so choose {other}"
 
     def _not_to_be_created(self, topic: str) -> Rejection | None:
         most = self._policy.max_group_topics
@@ -116,27 +126,27 @@ class Destinations:
         return None
 
     def _forbidden(self, topic: str) -> Rejection | None:
-        kind = self._names.kind(topic)
-        if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):
-            group = self._names.group_of(topic) or ""
-            if not self._policy.is_group_allowed(group):
-                return Rejection(
-                    ErrorCode.DESTINATION_NOT_ALLOWED, f"group '{group}' is not among allowed_groups of this sidecar"
-                )
-            if self._policy.is_topic_denied(topic):
-                return Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is among denied_topics of this sidecar")
-        elif kind is not TopicKind.OTHER or topic == LOGICAL_SCHEDULE:
-            return Rejection(
-                ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
-            )
+        is_final = self._names.is_group_topic(topic) or self._names.kind(topic) is TopicKind.OTHER
+        if not is_final or topic == LOGICAL_SCHEDULE:
+            why: str | None = f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
         elif topic.startswith("__"):
-            return Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is one of Kafka's internal topics")
-        elif not self._policy.is_topic_allowed(topic):
-            return Rejection(
-                ErrorCode.DESTINATION_NOT_ALLOWED,
-                f"'{topic}' is not among allowed_topics of this sidecar, or is among denied_topics",
-            )
-        return None
+            why = f"'{topic}' is one of Kafka's internal topics"
+        else:
+            why = not_allowed(self._names, self._policy, topic)
+        return None if why is None else Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, why)
+
+
+def not_allowed(names: TopicNames, policy: DestinationPolicy, topic: str) -> str | None:
+    """Why, in words, the settings keep a topic from being written to; schedule topics are none of theirs."""
+    if names.is_group_topic(topic):
+        group = names.group_of(topic) or ""
+        if not policy.is_group_allowed(group):
+            return f"group '{group}' is not among allowed_groups of this sidecar"
+        if policy.is_topic_denied(topic):
+            return f"'{topic}' is among denied_topics of this sidecar"
+    elif names.kind(topic) is TopicKind.OTHER and not policy.is_topic_allowed(topic):
+        return f"'{topic}' is not among allowed_topics of this sidecar, or is among denied_topics"
+    return None
 
 
 def unknown_partition(topic: str, partition: int, partitions: int) -> Rejection:

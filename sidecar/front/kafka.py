@@ -13,6 +13,7 @@ from connectors.dead_letters import DeadLetters
 from connectors.dead_letters.cluster import Cluster
 from connectors.kafka import UNPOLLED, common_config
 from connectors.kafka_errors import MISSING, REFUSALS, TOO_LARGE
+from sidecar.dispatch.destinations import not_allowed
 from sidecar.front.at_once import (
     AtOnce,
     Done,
@@ -102,7 +103,13 @@ class FrontKafka:
         with self._dead_letters_lock:
             if self._dead_letters is None:
                 config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
-                self._dead_letters = DeadLetters(config, names=self._names, clients=self._clients)
+                # What is redriven for somebody is written in the sidecar's own name: its rules hold for it.
+                self._dead_letters = DeadLetters(
+                    config,
+                    names=self._names,
+                    clients=self._clients,
+                    why_not=lambda topic: not_allowed(self._names, self._settings, topic),
+                )
             return self._dead_letters
 
     def settle_earlier_life(self) -> None:

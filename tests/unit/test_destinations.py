@@ -38,6 +38,7 @@ class Cluster:
     asked: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     refusal: int | None = None
+    reason: str | None = None
 
     def count_partitions(self, topic: str) -> int:
         self.asked.append(topic)
@@ -45,7 +46,7 @@ class Cluster:
 
     def create_topic(self, topic: str) -> int:
         if self.refusal is not None:
-            raise KafkaException(KafkaError(self.refusal))
+            raise KafkaException(KafkaError(self.refusal, self.reason))
         self.created.append(topic)
         self.topics[topic] = 1
         return 1
@@ -237,3 +238,13 @@ def test_a_partition_that_the_topic_has_not_is_told_with_those_it_has() -> None:
     rejection = unknown_partition("orders", 7, 3)
     assert rejection.code is ErrorCode.UNKNOWN_DESTINATION
     assert rejection.message == "REAL_QID is 7, but 'orders' has 3 partitions (0 to 2)"
+
+
+@pytest.mark.parametrize(("topic", "remedy"), [("RETRY-a_eu", "another id for group 'a_eu'"), ("a_eu", "another name")])
+def test_a_name_that_collides_with_another_says_with_which_and_what_to_do(make: Make, topic: str, remedy: str) -> None:
+    destinations, cluster, _ = make(Policy(create_destinations=True))
+    cluster.refusal = KafkaError.TOPIC_EXCEPTION
+    cluster.reason = f"Topic '{topic}' collides with existing topic: {topic.replace('_', '.')}"
+    message = rejected(destinations.judge(topic)).message
+    assert "existing topic: " + topic.replace("_", ".") in message
+    assert f"Kafka takes '.' and '_' for the same in names of topics, so choose {remedy}" in message

@@ -152,6 +152,26 @@ def test_a_send_back_that_the_sidecar_would_reject_is_refused(app: FastAPI, fiel
 
 
 @pytest.mark.parametrize(
+    ("headers", "field", "told"),
+    [
+        ({"DELAY": "x"}, "headers", "DELAY is 'x'"),
+        ({"RECONSUME_TIME": "-3"}, "headers", "RECONSUME_TIME is '-3'"),
+        ({"MAX_RECONSUME_TIMES": "many"}, "headers", "MAX_RECONSUME_TIMES is 'many'"),
+        ({"CONSUMER_GROUP": {"base64": "/w=="}}, "headers", "no UTF-8 text"),
+        ({"RETRY_TOPIC": "__consumer_offsets"}, "topic", "no topic for messages"),
+    ],
+)
+def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(
+    headers: dict[str, Any], field: str, told: str
+) -> None:
+    body = {"value": "v", "headers": {"CONSUMER_GROUP": "billing", "RETRY_TOPIC": "orders", **headers}}
+    with pytest.raises(ProblemError) as refused:
+        check_send_back(Settings(), SendBackRequest.model_validate(body))
+    (fault,) = refused.value.more["errors"]
+    assert (fault["field"], told in fault["message"]) == (field, True)
+
+
+@pytest.mark.parametrize(
     ("body", "written"),
     [
         (
@@ -274,6 +294,44 @@ def test_a_send_back_needs_no_transactions() -> None:
     assert [entry[1:4] for entry in log.entries] == [
         (b"17", b"v", [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")])
     ]
+
+
+@pytest.mark.parametrize(
+    ("group", "headers"),
+    [
+        ("billing", [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"secret-x"), ("RECONSUME_TIME", b"1")]),
+        (
+            "timewheel",
+            [
+                ("REAL_TOPIC", b"secret-x"),
+                ("ERROR_CODE", b"DESTINATION_NOT_ALLOWED"),
+                ("ERROR_TOPIC", b"SCHEDULE_TOPIC_XXXX-1"),
+                ("ERROR_PARTITION", b"0"),
+                ("ERROR_OFFSET", b"0"),
+            ],
+        ),
+    ],
+)
+def test_a_redrive_writes_to_no_topic_that_the_settings_deny(group: str, headers: list[tuple[str, bytes]]) -> None:
+    kafka = InMemoryKafka()
+    for topic in ("secret-x", f"DLQ-{group}"):
+        kafka.create_topic(topic)
+    producer = kafka.producer({})
+    producer.produce(f"DLQ-{group}", b"v", headers=headers)
+    producer.flush()
+    settings = Settings(denied_topics="secret*")  # type: ignore[arg-type]
+    app = make_api(settings, FrontKafka(settings, kafka))
+    told = ask(app, "POST", f"/dead-letters/{group}/redrive", {}).json()
+    assert (told["redriven"], [stayed["count"] for stayed in told["stayed"]]) == (0, [1])
+    assert "denied_topics" in told["stayed"][0]["reason"]
+    assert "denied_topics" in faults(ask(app, "POST", f"/dead-letters/{group}/redrive", {"to": "secret-x"}))["to"]
+
+
+def test_a_repeated_condition_that_no_letter_can_meet_is_refused() -> None:
+    settings = Settings()
+    app = make_api(settings, FrontKafka(settings, InMemoryKafka()))
+    asked = ask(app, "GET", "/dead-letters/billing?filter=key=a&filter=key=b")
+    assert "no letter has two" in faults(asked)["filter"]
 
 
 def test_a_key_is_held_until_its_request_is_done_also_when_nobody_waits_for_that() -> None:
