@@ -1,8 +1,9 @@
 """docs/reference/asyncapi.yaml is AsyncAPI, and says what the contract in the code says."""
 
+import json
 import re
-import shutil
 import subprocess
+import tarfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_it_fits_asyncapi_s_own_json_schema(tool: str, tmp_path: Path) -> None:
     """The schema is that of npm's @asyncapi/specs, for which there is nothing on PyPI."""
     subprocess.run([tool, "pack", "--silent", "@asyncapi/specs@6.11.1"], cwd=tmp_path, check=True, timeout=120)
     (archive,) = tmp_path.glob("*.tgz")
-    shutil.unpack_archive(archive, tmp_path, filter="data")
-    schema = yaml.safe_load((tmp_path / "package" / "schemas" / "3.0.0.json").read_text())
-    jsonschema.validate(DOCUMENT, schema)
+    with tarfile.open(archive) as packed:
+        schema = packed.extractfile("package/schemas/3.0.0.json")
+        assert schema is not None
+        jsonschema.validate(DOCUMENT, json.load(schema))
