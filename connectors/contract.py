@@ -231,6 +231,11 @@ _ENCODED_GROUP = "enc--"
 _PARKED = ".parked"
 
 
+def is_internal_topic(topic: str) -> bool:
+    """Whether it is one of Kafka's own, such as ``__consumer_offsets``."""
+    return topic.startswith("__")
+
+
 def is_legal_topic_name(name: str) -> bool:
     """Whether Kafka could ever hold a topic of that name (``org.apache.kafka.common.internals.Topic``)."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
@@ -391,7 +396,7 @@ class TopicNames:
 
     def is_reserved(self, topic: str) -> bool:
         """Whether no message belongs there: one of our ledgers, or of Kafka's internal topics."""
-        return topic.startswith("__") or self.kind(topic) in (TopicKind.REDRIVEN, TopicKind.IDEMPOTENCY)
+        return is_internal_topic(topic) or self.kind(topic) in (TopicKind.REDRIVEN, TopicKind.IDEMPOTENCY)
 
     def group_of(self, topic: str) -> str | None:
         """The consumer group of a retry or dead-letter topic."""

@@ -7,7 +7,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import DelayLevels, Header, TopicNames
 from spark import topic_kinds
-from spark.headers import REDRIVES_MAX, Headers, coordinates, count, once, readable, whole_number
+from spark.headers import (
+    REDRIVES_MAX,
+    Headers,
+    coordinates,
+    count,
+    meant_by_all,
+    once,
+    readable,
+    said_by_all,
+    whole_number,
+)
 
 Told = tuple[DataFrame, Mapping[str, Column]]
 """Records that make a fact, and what its columns are made of (`spark.facts.SCHEMA`); those left out are null."""
@@ -15,9 +25,9 @@ Told = tuple[DataFrame, Mapping[str, Column]]
 
 def of_destinations(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
     """Those with a ``UNIQ_KEY``."""
-    headers = Headers()
-    told = records.withColumns({"raw_id": headers.last(Header.UNIQ_KEY), **_said(headers)})
-    told = told.withColumns({"told_id": once(readable(F.col("raw_id"))), **_meant()}).where("told_id is not null")
+    meant = _meant()
+    told = records.withColumns(_said(Headers()))
+    told = told.withColumns({**meant, "told_id": once(meant["told_id"])}).where("told_id is not null")
     return told, {"kind": F.lit("delivered"), "id": F.col("told_id"), **_arrival()}
 
 
@@ -32,7 +42,6 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
     c, headers = F.col, Headers()
     said = records.withColumns(
         {
-            "raw_id": headers.last(Header.UNIQ_KEY),
             "raw_code": headers.last(Header.ERROR_CODE),
             "error_topic": headers.text(Header.ERROR_TOPIC),
             "error_partition_text": headers.text(Header.ERROR_PARTITION),
@@ -43,7 +52,6 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
     )
     meant = said.withColumns(
         {
-            "told_id": readable(c("raw_id")),
             "error_code": readable(c("raw_code")),
             "error_kind": topic_kinds.kind(c("error_topic"), names),
             "error_partition": whole_number(c("error_partition_text")),
@@ -81,15 +89,11 @@ def of_no_interest(records: DataFrame, names: TopicNames, levels: DelayLevels) -
 
 
 def _said(headers: Headers) -> dict[str, Column]:
-    return {
-        "reconsume_text": headers.text(Header.RECONSUME_TIME),
-        "redrives_text": headers.text(Header.REDRIVE_COUNT),
-        "out_ms_text": headers.text(Header.TIMER_OUT_MS),
-    }
+    return {**said_by_all(headers), "out_ms_text": headers.text(Header.TIMER_OUT_MS)}
 
 
 def _meant() -> dict[str, Column]:
-    return {name: whole_number(F.col(f"{name}_text")) for name in ("reconsume", "redrives", "out_ms")}
+    return {**meant_by_all(), "out_ms": whole_number(F.col("out_ms_text"))}
 
 
 def _arrival() -> dict[str, Column]:

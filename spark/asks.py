@@ -26,9 +26,11 @@ from spark.headers import (
     count,
     encode_group,
     is_legal_topic,
+    meant_by_all,
     once,
     physical,
     readable,
+    said_by_all,
     whole_number,
 )
 
@@ -44,14 +46,14 @@ def of_levels(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Tol
         {
             "is_cancel": headers.has(Header.TIMER_DEL_UNIQKEY) | headers.has(Header.TIMER_REPLACE_UNIQKEY),
             **_destination_said(headers),
-            **_said(headers),
+            **said_by_all(headers),
         }
     )
     meant = said.withColumns(
         {
             "named_topic": physical(_named(), names),
             "own_level": topic_kinds.level(c("topic"), names),
-            **_meant(),
+            **meant_by_all(),
         }
     )
     told = meant.withColumn("topic_code", _topic_code(names))
@@ -89,7 +91,7 @@ def of_the_wheel(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
             "roll_times_text": headers.text(Header.TIMER_ROLL_TIMES),
             "not_before_text": headers.text(Header.TIMER_NOT_BEFORE_MS),
             **_destination_said(headers),
-            **_said(headers),
+            **said_by_all(headers),
         }
     )
     meant = said.withColumns(
@@ -98,7 +100,7 @@ def of_the_wheel(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
             "cancels": readable(c("raw_cancels")),
             "replaces": readable(c("raw_replaces")),
             **{name: whole_number(c(f"{name}_text")) for name in ("time", "origin", "roll_times", "not_before")},
-            **_meant(),
+            **meant_by_all(),
         }
     )
     told = meant.withColumns(
@@ -145,7 +147,7 @@ def of_send_back(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
             "consumer_group": headers.text(Header.CONSUMER_GROUP),
             "delay_text": headers.text(Header.DELAY),
             "max_reconsume_text": headers.text(Header.MAX_RECONSUME_TIMES),
-            **_said(headers),
+            **said_by_all(headers),
         }
     )
     meant = said.withColumns(
@@ -155,7 +157,7 @@ def of_send_back(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
             "encoded_group": encode_group(c("consumer_group")),
             "delay": whole_number(c("delay_text")),
             "max_reconsume": whole_number(c("max_reconsume_text")),
-            **_meant(),
+            **meant_by_all(),
         }
     )
     told = meant.withColumns(
@@ -180,25 +182,6 @@ def of_send_back(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
         "level": c("next_level"),
         "group": F.when(F.octet_length("consumer_group") > 0, F.make_valid_utf8(c("consumer_group"))),
         "why": c("rejection"),
-    }
-
-
-# --- what all of them say ---------------------------------------------------------------------------------------------
-
-
-def _said(headers: Headers) -> dict[str, Column]:
-    return {
-        "raw_id": headers.last(Header.UNIQ_KEY),
-        "reconsume_text": headers.text(Header.RECONSUME_TIME),
-        "redrives_text": headers.text(Header.REDRIVE_COUNT),
-    }
-
-
-def _meant() -> dict[str, Column]:
-    return {
-        "told_id": readable(F.col("raw_id")),
-        "reconsume": whole_number(F.col("reconsume_text")),
-        "redrives": whole_number(F.col("redrives_text")),
     }
 
 

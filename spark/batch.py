@@ -80,8 +80,8 @@ def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_
     asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled", "postponed"))
     if since_day is not None:
         asked = asked.where(F.col("day") >= since_day)
-    is_other = topic_kinds.kind(F.col("destination"), names) == TopicKind.OTHER.value
-    is_other &= ~F.col("destination").startswith("__")
+    kind, is_reserved = (rule(F.col("destination"), names) for rule in (topic_kinds.kind, topic_kinds.is_reserved))
+    is_other = (kind == TopicKind.OTHER.value) & ~is_reserved
     return {row["destination"] for row in asked.where(is_other).select("destination").distinct().collect()}
 
 

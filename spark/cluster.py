@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from connectors.client_options import for_producer
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import TopicKind, TopicNames, is_internal_topic
 from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
@@ -53,7 +53,7 @@ class Cluster:
                 f"no answer from Kafka at {self.options.get('bootstrap.servers')} within {_TIMEOUT_S:.0f} s "
                 f"({error.args[0].str()}); check bootstrap_servers, and the security settings under kafka"
             ) from error
-        return {name: sorted(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
+        return {name: sorted(topic.partitions) for name, topic in found.items() if not is_internal_topic(name)}
 
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         """What is committed of these partitions by now, from a time on; only those that hold something."""

@@ -12,6 +12,7 @@ from connectors.contract import (
     LOGICAL_RETRY_PREFIX,
     LOGICAL_SEND_BACK,
     LOGICAL_WHEEL,
+    Header,
     TopicNames,
 )
 
@@ -73,6 +74,24 @@ def whole_number(text: Column) -> Column:
 def count(number: Column, most: int = COUNT_MAX) -> Column:
     """A number of retries or redrives as an int; 0 where there is none."""
     return F.when(number.between(0, most), number.cast("int")).otherwise(0)
+
+
+def said_by_all(headers: Headers) -> dict[str, Column]:
+    """What every kind of record may carry, as it stands there."""
+    return {
+        "raw_id": headers.last(Header.UNIQ_KEY),
+        "reconsume_text": headers.text(Header.RECONSUME_TIME),
+        "redrives_text": headers.text(Header.REDRIVE_COUNT),
+    }
+
+
+def meant_by_all() -> dict[str, Column]:
+    """The same, on the columns of `said_by_all`: ``told_id``, null where there is none, and two numbers."""
+    return {
+        "told_id": readable(F.col("raw_id")),
+        "reconsume": whole_number(F.col("reconsume_text")),
+        "redrives": whole_number(F.col("redrives_text")),
+    }
 
 
 def coordinates() -> Column:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import LOGICAL_SCHEDULE, ErrorCode, TopicKind, TopicNames
+from connectors.contract import LOGICAL_SCHEDULE, ErrorCode, TopicKind, TopicNames, is_internal_topic
 from sidecar.clock import Clock
 from sidecar.records import Rejection
 
@@ -129,7 +129,7 @@ class Destinations:
         is_final = self._names.is_group_topic(topic) or self._names.kind(topic) is TopicKind.OTHER
         if not is_final or topic == LOGICAL_SCHEDULE:
             why: str | None = f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
-        elif topic.startswith("__"):
+        elif is_internal_topic(topic):
             why = f"'{topic}' is one of Kafka's internal topics"
         else:
             why = not_allowed(self._names, self._policy, topic)
