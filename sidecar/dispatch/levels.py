@@ -17,8 +17,9 @@ from confluent_kafka import Message
 
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
-from connectors.kafka import BY_KEY, HEADER_ERRORS
+from connectors.kafka import BY_KEY
 from sidecar.dispatch.outages import Outages
+from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
 from sidecar.records import Headers, Outgoing, Rejection
@@ -29,10 +30,6 @@ _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 _RECORD_OVERHEAD_BYTES = 500
 """What a waiting record takes besides its value, about: key, headers, and Python's own."""
-
-_UNREADABLE = Rejection(
-    ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
-)
 
 
 class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"rejected_below": "r", "parser": "p"}):
@@ -146,17 +143,15 @@ class LevelPartition:
         size_bytes = 0
         last_due_ms = -1
         due_header: tuple[str, bytes | None] = ("", None)
-        for message in messages:
+        for message, read in zip(messages, read_headers(messages), strict=True):
             offset: int = message.offset()  # type: ignore[assignment]
             if offset < self.position:
                 continue
-            try:
-                headers: Headers = message.headers() or []  # type: ignore[assignment]
-            except HEADER_ERRORS:
-                self._reject(message, offset, [], _UNREADABLE, now_ms)
-                continue
+            headers = read or []
             parsed = parse(headers)
             if isinstance(parsed, Rejection):
+                if headers is UNREADABLE_HEADERS:
+                    parsed, headers = UNREADABLE, []
                 self._reject(message, offset, headers, parsed, now_ms)
                 continue
             if delay_ms > self._max_delay_ms:

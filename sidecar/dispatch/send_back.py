@@ -11,18 +11,15 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Message
 
-from connectors.contract import ErrorCode, Header
-from connectors.kafka import BY_KEY, HEADER_ERRORS
+from connectors.contract import Header
+from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
+from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-
-_UNREADABLE = Rejection(
-    ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"
-)
 
 
 class SendBackPartition:
@@ -65,20 +62,18 @@ class SendBackPartition:
         """Append records in offset order; each has been due since its own timestamp."""
         parse, id_prefix, retry_topics = self._parse, self._id_prefix, self._retry_topics
         records: list[Outgoing] = []
-        for message in messages:
+        for message, read in zip(messages, read_headers(messages), strict=True):
             offset: int = message.offset()  # type: ignore[assignment]
             if offset < self.position:
                 continue
             due_ms = message.timestamp()[1]
             if due_ms > now_ms:
                 due_ms = now_ms
-            try:
-                headers: Headers = message.headers() or []  # type: ignore[assignment]
-            except HEADER_ERRORS:
-                records.append((_UNREADABLE, BY_KEY, message.key(), message.value(), [], due_ms, offset, []))
-                continue
+            headers = read or []
             parsed = parse(headers, id_prefix, offset)
             if isinstance(parsed, Rejection):
+                if headers is UNREADABLE_HEADERS:
+                    parsed, headers = UNREADABLE, []
                 records.append((parsed, BY_KEY, message.key(), message.value(), [], due_ms, offset, headers))
                 continue
             topic, retry_topic, carried = parsed

@@ -3,10 +3,14 @@
 Like `sidecar.intake.parse` a pure function of the record and the plan.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from confluent_kafka import Message
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
 from connectors.durations import format_duration
+from sidecar.intake.alike import Alike, read_alike
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import DIGITS_MAX, Parser, show, whole_number
 from sidecar.plan import Plan
@@ -131,6 +135,10 @@ class WheelParser:
         delivered.append((_UNIQ_KEY, uniq_key))
         delivered.append((_TIMER_OUT_MS, deliver))
         return topic, delivered, uniq_key, due_ms
+
+    def alike(self, messages: Sequence[Message], headers: Sequence[Headers | None]) -> Alike | None:
+        """What `plain` says of each of a few hundred records, all at once; None: they have to be asked one by one."""
+        return read_alike(messages, headers, self._topics, self._id_format)
 
     def parse(
         self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan

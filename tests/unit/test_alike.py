@@ -1,0 +1,247 @@
+"""Records read column by column: what is said of all at once is what is said of each by itself."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicNames
+from connectors.kafka import BY_KEY
+from sidecar.dispatch.wheel import ALIKE_MAX, ALIKE_MIN
+from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.intake.copies import Copies
+from sidecar.intake.headers import UNREADABLE_HEADERS, read_headers
+from sidecar.intake.parse import Parser
+from sidecar.intake.parse_wheel import WheelParser
+from sidecar.plan import Plan, Plans
+from sidecar.records import Headers, Rejection
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, WHEEL, message, opened
+
+MAX_DELAY_MS = 10**10
+PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=MAX_DELAY_MS, levels="1s 5s")
+FIRST = 1_000
+
+times = st.integers(NOW_MS - 2_000, NOW_MS + 2_000)
+usual_values = {
+    "REAL_TOPIC": st.sampled_from([b"orders", b"payments"]),
+    "TIMER_DELIVER_MS": times.map(lambda time_ms: b"%d" % time_ms),
+    "TIMER_DELAY_MS": st.integers(0, 3_000).map(lambda delay_ms: b"%d" % delay_ms),
+    "UNIQ_KEY": st.sampled_from([b"", b"a", b"b"]) | st.none(),
+    "TAGS": st.binary(max_size=2) | st.none(),
+    "é": st.binary(max_size=2),
+}
+odd_values = st.none() | st.sampled_from([b"", b"x", b"007", b"-1", b"0", b"1" * 19, b"9" * 18, b"schedule/it"])
+odd_names = st.sampled_from(sorted(CONTROL_HEADERS | GENERATED_HEADERS | {"TIMER_DEL_UNIQKEY", "TAGS", "UNIQ_KEY"}))
+usual_shapes = st.builds(
+    lambda time, others: ["REAL_TOPIC", time, *others],
+    st.sampled_from(["TIMER_DELIVER_MS", "TIMER_DELAY_MS"]),
+    st.lists(st.sampled_from(["UNIQ_KEY", "TAGS", "é"]), max_size=3),
+).flatmap(st.permutations)
+shapes = usual_shapes | usual_shapes | usual_shapes | st.lists(odd_names, max_size=4)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Headers]:
+    """Headers of one shape, or of almost one."""
+    shape = draw(shapes)
+    count = draw(st.integers(1, 6))
+    batch: list[Headers] = [[(name, draw(usual_values.get(name, odd_values))) for name in shape] for _ in range(count)]
+    if draw(st.integers(0, 3)) == 3 and shape:
+        odd = draw(st.integers(0, count - 1))
+        batch[odd] = draw(
+            st.sampled_from([[], batch[odd][1:], batch[odd][::-1], [(name, draw(odd_values)) for name in shape]])
+            | st.lists(st.tuples(odd_names, odd_values), max_size=3)
+        )
+    return batch
+
+
+def made(headers: Headers, offset: int, timestamp_ms: int) -> Message:
+    return message(offset, *headers, timestamp_ms=timestamp_ms, value=b"v%d" % offset)
+
+
+def a_parser() -> WheelParser:
+    parser = WheelParser(Parser(TopicNames()), WHEEL, 3, Copies(b"key"))
+    for topic in (b"orders", b"payments"):  # it knows them now
+        parser.parse([("REAL_TOPIC", topic), ("TIMER_DELIVER_MS", b"1")], 0, NOW_MS, PLAN)
+    return parser
+
+
+@given(batches(), st.lists(times, min_size=6, max_size=6))
+def test_it_says_of_all_what_is_said_of_each(batch: list[Headers], timestamps_ms: list[int]) -> None:
+    parser = a_parser()
+    messages = [made(headers, FIRST + n, timestamps_ms[n]) for n, headers in enumerate(batch)]
+    before = [list(headers) for headers in batch]
+    read = read_headers(messages)
+    alike = parser.alike(messages, read)
+    assert [headers or [] for headers in read] == before
+    each = [parser.plain(headers, FIRST + n, timestamps_ms[n], MAX_DELAY_MS) for n, headers in enumerate(batch)]
+    if alike is None:
+        # Not for nothing: they differ in their names, or one is not plain, or says its time in another length.
+        names = [[name for name, _ in headers] for headers in batch]
+        differ = any(other != names[0] for other in names) or len(set(names[0])) < len(names[0])
+        lengths = {len(dict(headers).get("TIMER_DELIVER_MS") or b"") for headers in batch}
+        assert differ or None in each or len(lengths) > 1
+        return
+    rows = zip(alike.topics, alike.delivered, alike.ids, alike.due_ms, strict=True)
+    for row, plain, headers, offset, timestamp_ms in zip(rows, each, batch, alike.offsets, timestamps_ms, strict=False):
+        if plain is not None:
+            assert row == plain
+            continue
+        # Said the long way, or beyond what is allowed.
+        topic, delivered, uniq_key, due_ms = row
+        parsed = parser.parse(headers, offset, timestamp_ms, PLAN)
+        if isinstance(parsed, Rejection):
+            assert due_ms - timestamp_ms > MAX_DELAY_MS
+            assert alike.longest_delay_ms > MAX_DELAY_MS
+        else:
+            assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0)
+    records = alike.outgoing(messages, alike.due_ms)
+    assert [record[2:4] for record in records] == [(b"k", b"v%d" % (FIRST + n)) for n in range(len(batch))]
+    assert [list(record[7]) for record in records] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "due_ms"),
+    [
+        ("TIMER_DELIVER_MS", [b"1700000000000", b"1700000000001"], [1_700_000_000_000, 1_700_000_000_001]),
+        ("TIMER_DELIVER_MS", [b"9", b"1"], [9, 1]),
+        ("TIMER_DELIVER_MS", [b"9" * 18, b"1" * 18], [int("9" * 18), int("1" * 18)]),
+        ("TIMER_DELIVER_MS", [b"9", b"10"], None),
+        ("TIMER_DELIVER_MS", [b"01700000000000", b"11700000000001"], None),
+        ("TIMER_DELIVER_MS", [b"1" * 19, b"1" * 19], None),
+        ("TIMER_DELIVER_MS", [b"-1", b"10"], None),
+        ("TIMER_DELIVER_MS", [b"", b""], None),
+        ("TIMER_DELIVER_MS", [b"1", None], None),
+        ("TIMER_DELAY_MS", [b"007", b"1000"], [NOW_MS + 7, NOW_MS + 1_000]),
+        ("TIMER_DELAY_MS", [b"1" * 19, b"1"], None),
+        ("TIMER_DELAY_MS", [b"x", b"1"], None),
+        ("TIMER_DELAY_MS", [None, b"1"], None),
+    ],
+)
+def test_a_time_is_read_where_it_is_told_as_it_came(
+    name: str, texts: list[bytes | None], due_ms: list[int] | None
+) -> None:
+    messages = [message(n, REAL_TOPIC, (name, text)) for n, text in enumerate(texts)]
+    alike = a_parser().alike(messages, read_headers(messages))
+    assert (alike and alike.due_ms) == due_ms
+    if alike is not None:
+        assert [headers[-1] for headers in alike.delivered] == [("TIMER_OUT_MS", b"%d" % due) for due in alike.due_ms]
+
+
+several = st.tuples(batches(), st.integers(ALIKE_MIN // 2, 2 * ALIKE_MIN)).map(lambda drawn: drawn[0] * drawn[1])
+only_one = several.map(lambda only: [only])
+stretches = only_one | only_one | st.lists(several, min_size=1, max_size=3)
+
+
+def outcome(batch: list[Message], committed: int, watermark: tuple[int, int], now_ms: int, at_once: int) -> Any:
+    """What a wheel makes of records that it is offered so many at a time."""
+    progress = WheelProgress(watermark=watermark, lowest_needed=FIRST, plans=Plans(((0, PLAN),))).encode()
+    with TemporaryDirectory() as directory:
+        wheel = opened(Path(directory), committed, progress, end=FIRST + len(batch), now_ms=now_ms)
+        wheel._replay_from = wheel.position = FIRST  # what is read again, too
+        for topic in (b"orders", b"payments"):
+            wheel._parser._parser.topic(topic)  # it knows them from before
+        for begin in range(0, len(batch), at_once):
+            wheel.offer(batch[begin : begin + at_once], now_ms)
+        sent = []
+        for until_ms in (now_ms, NOW_MS + 2_000, NOW_MS + 5_000, NOW_MS + 10**9):
+            records = wheel.take(until_ms, 10**6, 2**30)
+            sent.append([(*record[:3], record[3], list(record[4]), record[5], record[6]) for record in records])
+            told = wheel.progress
+            wheel.confirm()
+        position, figures = wheel.position, wheel.figures
+        wheel.close()
+    return sent, told, position, figures
+
+
+@given(
+    stretches,
+    st.lists(times, min_size=7, max_size=7),
+    st.sampled_from([0, 2, 1]),
+    st.none() | st.tuples(times, st.integers(FIRST, FIRST + 50)),
+    times,
+)
+def test_a_wheel_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
+    drawn: list[list[Headers]],
+    timestamps_ms: list[int],
+    halves_replayed: int,
+    watermark: tuple[int, int] | None,
+    now_ms: int,
+) -> None:
+    batch = [
+        made(headers, FIRST + n, timestamps_ms[n % 7])
+        for n, headers in enumerate(headers for stretch in drawn for headers in stretch)
+    ]
+    committed = FIRST + len(batch) * halves_replayed // 2
+    told = batch, committed, watermark or (-1, -1), now_ms
+    assert outcome(*told, len(batch)) == outcome(*told, 1)
+
+
+def test_of_what_is_read_again_only_that_is_stored_which_the_watermark_has_not_passed() -> None:
+    many = 2 * ALIKE_MIN
+    headers: list[Headers] = [[REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + n // 2))] for n in range(many)]
+    batch = [made(each, FIRST + n, NOW_MS + 1) for n, each in enumerate(headers)]
+    told = batch, FIRST + many, (NOW_MS + 5, FIRST + 10), NOW_MS + 10**6
+    sent, *rest = outcome(*told, many)
+    assert [record[5:7] for records in sent for record in records] == [
+        (NOW_MS + n // 2, FIRST + n) for n in range(11, many)
+    ]
+    assert [sent, *rest] == list(outcome(*told, 1))
+
+
+def test_names_in_another_order_are_not_alike() -> None:
+    due = ("TIMER_DELIVER_MS", b"%d" % NOW_MS)
+    messages = [
+        message(0, REAL_TOPIC, due, ("UNIQ_KEY", b"a"), ("TAGS", b"b")),
+        message(1, REAL_TOPIC, due, ("TAGS", b"c"), ("UNIQ_KEY", b"d")),
+    ]
+    assert a_parser().alike(messages, read_headers(messages)) is None
+
+
+def test_one_odd_record_among_many_costs_none_of_them(tmp_path: Path) -> None:
+    due = ("TIMER_DELIVER_MS", b"%d" % NOW_MS)
+    batch = [message(offset, REAL_TOPIC, due) for offset in range(2 * ALIKE_MAX)]
+    batch[3] = message(3, ("TAGS", b"no topic"))
+    batch[ALIKE_MAX + 3] = message(ALIKE_MAX + 3, ("TIMER_DEL_UNIQKEY", b"nobody"))
+    wheel = opened(tmp_path)
+    wheel.offer(batch, NOW_MS)
+    records = wheel.take(NOW_MS, 10**6, 2**30)
+    assert [record[6] for record in records] == [n for n in range(2 * ALIKE_MAX) if n != ALIKE_MAX + 3]
+    assert [record[6] for record in records if isinstance(record[0], Rejection)] == [3]
+
+
+class Unreadable(Message):
+    """Asked a second time, it answers garbage, as confluent-kafka's does."""
+
+    asked = 0
+
+    def headers(self) -> Any:
+        if self.set:
+            return super().headers()
+        self.asked += 1
+        assert self.asked == 1
+        raise SystemError("<method 'headers' of 'cimpl.Message' objects> returned a result with an exception set")
+
+    set = False
+
+    def set_headers(self, value: Any) -> None:
+        self.set = True
+        super().set_headers(value)
+
+
+@pytest.mark.parametrize("many", [3, 3 * ALIKE_MIN])
+def test_a_record_with_unreadable_headers_is_asked_once_and_holds_up_none(tmp_path: Path, many: int) -> None:
+    due = ("TIMER_DELIVER_MS", b"%d" % NOW_MS)
+    batch = [message(offset, REAL_TOPIC, due) for offset in range(many)]
+    batch[1] = Unreadable(topic=WHEEL, partition=0, offset=1, key=b"k", value=b"v", timestamp=(2, NOW_MS))
+    assert read_headers(batch)[1] is read_headers(batch)[1] is UNREADABLE_HEADERS
+    wheel = opened(tmp_path)
+    wheel.offer(batch, NOW_MS)
+    records = wheel.take(NOW_MS, 10**6, 2**30)
+    assert [record[6] for record in records] == list(range(many))
+    (letter,) = (record for record in records if isinstance(record[0], Rejection))
+    assert (letter[0][0], *letter[2:5], letter[6], letter[7]) == ("UNREADABLE_HEADERS", b"k", b"v", [], 1, [])
