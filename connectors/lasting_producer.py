@@ -36,7 +36,8 @@ class LastingProducer:
     def __init__(self, clients: Clients, config: Mapping[str, Any]) -> None:
         self._clients = clients
         self._config = dict(config)
-        self._client: Any = clients.producer(self._config)
+        self.client: Any = clients.producer(self._config)
+        """The one in use. Whoever is in a hurry may call its ``produce``, and `produce` here where that raises."""
         self._lost: tuple[Any, ...] = ()
         """Those that were replaced, until each of their records is answered."""
         self._replacing = threading.Lock()
@@ -58,21 +59,21 @@ class LastingProducer:
             BufferError: the queue is full.
             KafkaException: the client refuses the record.
         """
-        client = self._client
+        client = self.client
         try:
             client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
         except KafkaException as exception:
             if not is_fatal(exception.args[0]):
                 raise
             self._replace(client)
-            self._client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+            self.client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Tell of the answers that have come, or wait for some; how many there were. Negative: for ever."""
         deadline = self._deadline(timeout_s)
         while True:
             told = sum([self._ask(lost, lambda client: client.poll(0)) for lost in self._lost])
-            told += self._ask(self._client, lambda client: client.poll(min(_TURN_S, deadline.left_s)))
+            told += self._ask(self.client, lambda client: client.poll(min(_TURN_S, deadline.left_s)))
             self._forget_answered()
             if told or deadline.left_s == 0:
                 return told
@@ -81,7 +82,7 @@ class LastingProducer:
         """Wait for the answer to everything; how many are still out. Negative: for ever."""
         deadline = self._deadline(timeout_s)
         while True:
-            clients = (*self._lost, self._client)
+            clients = (*self._lost, self.client)
             still_out = sum(
                 [self._ask(each, lambda client: client.flush(min(_TURN_S, deadline.left_s))) for each in clients]
             )
@@ -91,12 +92,12 @@ class LastingProducer:
 
     def give_up(self) -> None:
         """Everything that is still out fails (_PURGE_QUEUE; _PURGE_INFLIGHT where Kafka may have it), and is told."""
-        for client in (*self._lost, self._client):
+        for client in (*self._lost, self.client):
             client.purge()
         self.flush(_PURGED_WITHIN_S)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        return self._client.list_topics(topic, timeout=timeout)
+        return self.client.list_topics(topic, timeout=timeout)
 
     def _deadline(self, timeout_s: float) -> Deadline:
         return Deadline(self._clients.clock, timeout_s if timeout_s >= 0 else inf)
@@ -118,8 +119,8 @@ class LastingProducer:
 
     def _replace(self, lost: Any) -> None:
         with self._replacing:
-            if self._client is lost:  # and not another thread has been here
-                self._client = self._clients.producer(self._config)
+            if self.client is lost:  # and not another thread has been here
+                self.client = self._clients.producer(self._config)
                 self._lost = (*self._lost, lost)
 
     def _forget_answered(self) -> None:

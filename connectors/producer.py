@@ -125,8 +125,8 @@ class ScheduledProducer:
         """By topic, delay, delay_ms and level."""
         self._destinations: dict[str, tuple[str, tuple[str, bytes]]] = {}
         self._wheel = self._names.wheel
-        self._id_format = f"{uuid.uuid4().hex[:20]}%012x".encode()
-        self._id_numbers = count()
+        self._ids = map(f"{uuid.uuid4().hex[:20]}%012x".encode().__mod__, count())
+        """Of the messages that bring none, without end."""
 
     def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -264,16 +264,20 @@ class ScheduledProducer:
             plan = None
         if plan is None:
             plan = self._plan(topic, deliver_at, delay, delay_ms, level)
-        written, pending = self._prepare(plan, headers, on_receipt)
+        if headers or self._tracer is not None:
+            written, pending = self._prepare(plan, headers, on_receipt)
+        else:
+            uniq_key = next(self._ids)
+            written, pending = [(_UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
         try:
+            self._producer.client.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
+        except (BufferError, KafkaException):
+            room_within_s = inf if wait_for_room else 0
             try:
-                self._producer.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
-            except BufferError:
-                room_within_s = inf if wait_for_room else 0
                 self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
-        except KafkaException as exception:
-            pending.end_span(exception.args[0])
-            raise
+            except KafkaException as exception:
+                pending.end_span(exception.args[0])
+                raise
         return pending
 
     # --- changing one's mind ------------------------------------------------------------------------------------------
@@ -395,7 +399,7 @@ class ScheduledProducer:
         if uniq_key:
             written = [*given, *plan.headers]
         else:
-            uniq_key = self._id_format % next(self._id_numbers)
+            uniq_key = next(self._ids)
             written = [*given, (_UNIQ_KEY, uniq_key), *plan.headers]
         pending = PendingReceipt(self, plan, uniq_key, on_receipt)
         if self._tracer is not None:

@@ -60,7 +60,7 @@ def test_another_takes_its_place_and_everybody_is_answered(bench: Bench, small: 
     elif is_noticed_by == "flush":
         assert producer.flush(10) == 0
     else:
-        client: Any = producer._client
+        client: Any = producer.client
         bench.produce(small, [b"of another"])  # the in-memory producer has its turn then
         wait_until(lambda: refuses(client, small), "the fatal error has come")
         producer.produce(small, b"first", None, 0, told, None, 0, [])
