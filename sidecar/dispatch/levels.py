@@ -19,6 +19,7 @@ from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.outages import Outages
+from sidecar.intake.alike import FEW, MANY, AlikeReader
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
@@ -64,7 +65,7 @@ class Chunk:
     def __init__(self, records: list[Outgoing], size_bytes: int) -> None:
         self.records = records
         self.size_bytes = size_bytes
-        self.due_ms_max = max(record[5] for record in records)
+        self.due_ms_max = max([record[5] for record in records])
 
     def split(self, now_ms: int, max_records: int, max_bytes: int) -> "tuple[Chunk | None, Chunk | None]":
         """What may go out now, and the rest."""
@@ -131,22 +132,51 @@ class LevelPartition:
         self._rejected_bytes = 0
         self._taken: list[Chunk] = []
         self._taken_rejected: list[Outgoing] = []
-        self._id_prefix = f"{topic}-{partition}-".encode()
+        self._id_format = f"{topic}-{partition}-%d".encode()  # no topic has a % in its name
+        self._alike = AlikeReader(parser.known_topics, self._id_format)
 
     # --- intake -------------------------------------------------------------------------------------------------------
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Append records in offset order; the first seen time of all of them is ``now_ms``."""
-        parse, delay_ms, id_prefix = self._parse, self.delay_ms, self._id_prefix
-        latest_due_ms = now_ms + delay_ms + self._max_clock_skew_ms
+        if (messages[0].offset() or 0) < self.position:
+            messages = [message for message in messages if (message.offset() or 0) >= self.position]
+        headers = read_headers(messages)
         records: list[Outgoing] = []
-        size_bytes = 0
+        for begin in range(0, len(messages), MANY):
+            some = messages[begin : begin + MANY], headers[begin : begin + MANY]
+            records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
+            self.position = (some[0][-1].offset() or 0) + 1
+        if records:
+            size_bytes = sum([len(record[3] or b"") for record in records]) + _RECORD_OVERHEAD_BYTES * len(records)
+            chunk = Chunk(records, size_bytes)
+            self._waiting.append(chunk)
+            self._count(chunk, 1)
+
+    def _read_alike(
+        self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int
+    ) -> list[Outgoing] | None:
+        """Records that are alike; None: they are not."""
+        if len(messages) <= FEW or self._trace or self.delay_ms > self._max_delay_ms:
+            return None
+        alike = self._alike.of_level(messages, headers, self.delay_ms, self._latest_due_ms(now_ms))
+        return None if alike is None else alike.outgoing(messages, alike.due_ms)
+
+    def _latest_due_ms(self, now_ms: int) -> int:
+        """Of a record that is read now, whatever the clock says of whoever has written it."""
+        return now_ms + self.delay_ms + self._max_clock_skew_ms
+
+    def _read_each(
+        self, messages: Sequence[Message], source_headers: Sequence[Headers | None], now_ms: int
+    ) -> list[Outgoing]:
+        """Any records; those that are rejected ahead of their time are left out."""
+        parse, delay_ms, id_format = self._parse, self.delay_ms, self._id_format
+        latest_due_ms = self._latest_due_ms(now_ms)
+        records: list[Outgoing] = []
         last_due_ms = -1
         due_header: tuple[str, bytes | None] = ("", None)
-        for message, read in zip(messages, read_headers(messages), strict=True):
+        for message, read in zip(messages, source_headers, strict=True):
             offset: int = message.offset()  # type: ignore[assignment]
-            if offset < self.position:
-                continue
             headers = read or []
             parsed = parse(headers)
             if isinstance(parsed, Rejection):
@@ -169,19 +199,12 @@ class LevelPartition:
             if due_ms != last_due_ms:  # one append of the broker's gives all its records one time
                 last_due_ms, due_header = due_ms, (_TIMER_OUT_MS, b"%d" % due_ms)
             if uniq_key is None:
-                carried.append((_UNIQ_KEY, b"%b%d" % (id_prefix, offset)))
+                carried.append((_UNIQ_KEY, id_format % offset))
             carried.append(due_header)
             if self._trace:
                 carried.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
-            value = message.value()
-            if value is not None:
-                size_bytes += len(value)
-            records.append((topic, partition, message.key(), value, carried, due_ms, offset, headers))
-        self.position = max(self.position, (messages[-1].offset() or 0) + 1)
-        if records:
-            chunk = Chunk(records, size_bytes + _RECORD_OVERHEAD_BYTES * len(records))
-            self._waiting.append(chunk)
-            self._count(chunk, 1)
+            records.append((topic, partition, message.key(), message.value(), carried, due_ms, offset, headers))
+        return records
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""

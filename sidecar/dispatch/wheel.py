@@ -40,6 +40,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
+from sidecar.intake.alike import FEW, MANY
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
@@ -57,10 +58,6 @@ CHECKPOINT_EVERY_MS = 1_000
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms in all: for the oldest pending record, and for metrics."""
 BEYOND_ALL_OFFSETS = 2**63
-ALIKE_MAX = 500
-"""Records that are looked at together: one among them that is not like the others costs all of them the short way."""
-ALIKE_MIN = 20
-"""Fewer are read faster one by one."""
 MARKS_MAX = 100
 """More than there are transactions while what is at hand is sent, with the default settings."""
 HITS_AHEAD_MAX = 200
@@ -240,8 +237,8 @@ class WheelPartition:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
         headers = read_headers(messages)
         try:
-            for begin in range(0, len(messages), ALIKE_MAX):
-                some = messages[begin : begin + ALIKE_MAX], headers[begin : begin + ALIKE_MAX]
+            for begin in range(0, len(messages), MANY):
+                some = messages[begin : begin + MANY], headers[begin : begin + MANY]
                 if not (self._stage_alike(*some, now_ms) or self._stage_each(*some, now_ms)):
                     break
             self._take_in(now_ms)
@@ -272,7 +269,7 @@ class WheelPartition:
         first, last = messages[0].offset() or 0, messages[-1].offset() or 0
         is_replayed = first < self._replay_until
         is_apart = is_replayed == (last < self._replay_until)  # from what else is to be read
-        if len(messages) < ALIKE_MIN or self._trace or first < plan_from or not is_apart:
+        if len(messages) <= FEW or self._trace or first < plan_from or not is_apart:
             return False
         alike = self._parser.alike(messages, headers)
         if alike is None or alike.longest_delay_ms > min(plan.max_delay_ms, _rolls_from_ms(plan) - 1):

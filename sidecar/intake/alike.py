@@ -1,11 +1,11 @@
-"""Neighbouring records of the wheel topic that are alike, read column by column.
+"""Neighbouring records of a schedule topic that are alike, read column by column.
 
 An application's records carry the same headers in the same order, and mostly ask for nothing but a destination and a
-time. What `WheelParser.plain` says of each of them one by one, this says of all in half the time: the loops over a
-column run in C.
+time. What the parsers say of each of them one by one, this says of all in half the time: the loops over a column run
+in C.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import add, sub
 from typing import NamedTuple
@@ -17,16 +17,24 @@ from connectors.kafka import BY_KEY
 from sidecar.intake.parse import DIGITS_MAX
 from sidecar.records import Headers, Outgoing
 
+MANY = 500
+"""Records that are looked at together: one among them that is not like the others costs all of them the short way."""
+FEW = 20
+"""Records that are read faster one by one."""
+
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_DELAY_MS = str(Header.TIMER_DELAY_MS)
 _TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
-_PLAIN = (_REAL_TOPIC, _TIMER_DELIVER_MS, _TIMER_DELAY_MS, _UNIQ_KEY)
-_SPECIAL = CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)}
+_INSTRUCTIONS = CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)}
+_PLAIN_ON_LEVELS = frozenset({_REAL_TOPIC})
+_PLAIN_ON_WHEEL = frozenset({_REAL_TOPIC, _TIMER_DELIVER_MS, _TIMER_DELAY_MS, _UNIQ_KEY})
 
 _Values = tuple[bytes | None, ...]
+_Column = Iterable[tuple[str, bytes | None]]
+"""A header of each record."""
 
 
 class Alike(NamedTuple):
@@ -35,7 +43,7 @@ class Alike(NamedTuple):
     topics: list[str]
     delivered: list[Headers]
     """The headers of each as it is delivered, in a list of its own."""
-    ids: Sequence[bytes]
+    ids: Sequence[bytes | None]
     due_ms: list[int]
     timestamps_ms: list[int]
     offsets: list[int]
@@ -58,49 +66,108 @@ class Alike(NamedTuple):
         return list(zip(self.topics, repeat(BY_KEY), keys, values, *columns))
 
 
-def read_alike(
-    messages: Sequence[Message],
-    headers: Sequence[Headers | None],
-    topics: Mapping[bytes | None, str],
-    id_format: bytes,
-) -> Alike | None:
-    """What the messages say; None: they are not alike, or one of them is not plain.
+class AlikeReader:
+    """Reads those of one partition.
+
+    Every answer is None where the records are not alike, or one of them is not plain.
 
     Args:
-        messages: at least one, of one partition.
-        headers: theirs.
         topics: physical topics by the ``REAL_TOPIC`` that names them, so far as they are known.
         id_format: of the id of a record that brings none, with a place for its offset.
     """
+
+    def __init__(self, topics: Mapping[bytes | None, str], id_format: bytes) -> None:
+        self._topics = topics
+        self._id_format = id_format
+
+    def of_wheel(self, messages: Sequence[Message], headers: Sequence[Headers | None]) -> Alike | None:
+        """At least one message, and the headers of each, as `sidecar.intake.headers.read_headers` gives them."""
+        columns = _columns(headers, _PLAIN_ON_WHEEL)
+        if columns is None:
+            return None
+        carried, plain = columns
+        topics = self._destinations(plain)
+        timestamps_ms = _timestamps(messages)
+        times = _times(plain, timestamps_ms)
+        if topics is None or times is None:
+            return None
+        due_ms, told = times
+        offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
+        ids: Sequence[bytes | None] = plain.get(_UNIQ_KEY, ())
+        if not ids:
+            ids = [self._id_format % offset for offset in offsets]
+        elif not all(ids):
+            ids = [given or self._id_format % offset for given, offset in zip(ids, offsets, strict=True)]
+        added = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told)
+        return Alike(topics, _rows(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+
+    def of_level(
+        self, messages: Sequence[Message], headers: Sequence[Headers | None], delay_ms: int, latest_due_ms: int
+    ) -> Alike | None:
+        """The same on a level topic.
+
+        Args:
+            delay_ms: the level's.
+            latest_due_ms: none is due later.
+        """
+        columns = _columns(headers, _PLAIN_ON_LEVELS)
+        if columns is None:
+            return None
+        carried, plain = columns
+        topics = self._destinations(plain)
+        given = [column for column in carried if column[0][0] == _UNIQ_KEY]
+        if topics is None or len(given) > 1 or not all(value for column in given for _, value in column):
+            return None
+        timestamps_ms = _timestamps(messages)
+        due_ms = [min(at_ms + delay_ms, latest_due_ms) for at_ms in timestamps_ms]
+        offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
+        added: list[_Column] = []
+        ids: Sequence[bytes | None]
+        if given:
+            ids = [value for _, value in given[0]]
+        else:
+            ids = [self._id_format % offset for offset in offsets]
+            added.append(zip(repeat(_UNIQ_KEY), ids))
+        # One append of the broker's gives all its records one time.
+        told = {time_ms: (_TIMER_OUT_MS, b"%d" % time_ms) for time_ms in set(due_ms)}
+        added.append(map(told.__getitem__, due_ms))
+        return Alike(topics, _rows(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+
+    def _destinations(self, plain: Mapping[str, _Values]) -> list[str] | None:
+        topics = list(map(self._topics.get, plain.get(_REAL_TOPIC, ())))
+        return topics if topics and all(topics) else None  # type: ignore[return-value]
+
+
+def _columns(
+    headers: Sequence[Headers | None], plain: Collection[str]
+) -> tuple[list[tuple[tuple[str, bytes | None], ...]], dict[str, _Values]] | None:
+    """The headers that are carried on, and the values of the ``plain`` ones by name."""
     try:
         columns = list(zip(*headers, strict=True))
     except (TypeError, ValueError):  # none at all, or not so many as the others
         return None
     carried: list[tuple[tuple[str, bytes | None], ...]] = []
-    plain: dict[str, _Values] = {}
+    found: dict[str, _Values] = {}
     for column in columns:
         names, values = zip(*column, strict=True)
         name = names[0]
         if names.count(name) < len(names):
             return None
-        if name in _PLAIN:
-            plain[name] = values  # of one that comes twice the last counts
-        elif name in _SPECIAL:
+        if name in plain:
+            found[name] = values  # of one that comes twice the last counts
+        elif name in _INSTRUCTIONS:
             return None
         else:
             carried.append(column)
-    real_topics = list(map(topics.get, plain.get(_REAL_TOPIC, ())))
-    timestamps_ms = [timestamp_ms for _, timestamp_ms in map(Message.timestamp, messages)]
-    times = _times(plain, timestamps_ms)
-    if not real_topics or not all(real_topics) or times is None:
-        return None
-    due_ms, told = times
-    offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
-    ids = plain.get(_UNIQ_KEY, ())
-    if not ids or not all(ids):
-        ids = tuple(given or id_format % offset for given, offset in zip(ids or repeat(None), offsets, strict=False))
-    delivered = map(list, zip(*carried, zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told), strict=False))
-    return Alike(real_topics, list(delivered), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+    return carried, found
+
+
+def _rows(*columns: _Column) -> list[Headers]:
+    return list(map(list, zip(*columns, strict=True)))
+
+
+def _timestamps(messages: Sequence[Message]) -> list[int]:
+    return [timestamp_ms for _, timestamp_ms in map(Message.timestamp, messages)]
 
 
 def _times(plain: Mapping[str, _Values], timestamps_ms: Sequence[int]) -> tuple[list[int], Sequence[bytes]] | None:

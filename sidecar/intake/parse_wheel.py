@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
 from connectors.durations import format_duration
-from sidecar.intake.alike import Alike, read_alike
+from sidecar.intake.alike import Alike, AlikeReader
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import DIGITS_MAX, Parser, show, whole_number
 from sidecar.plan import Plan
@@ -90,6 +90,7 @@ class WheelParser:
         self._parser = parser
         self._topics = parser.known_topics
         self._id_format = f"{topic}-{partition}-%d".encode()  # no topic has a % in its name
+        self._alike = AlikeReader(self._topics, self._id_format)
         self._copies = copies
         self._levels: dict[str, DelayLevels] = {}
 
@@ -138,7 +139,7 @@ class WheelParser:
 
     def alike(self, messages: Sequence[Message], headers: Sequence[Headers | None]) -> Alike | None:
         """What `plain` says of each of a few hundred records, all at once; None: they have to be asked one by one."""
-        return read_alike(messages, headers, self._topics, self._id_format)
+        return self._alike.of_wheel(messages, headers)
 
     def parse(
         self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan

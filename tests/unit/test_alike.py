@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicNames
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.wheel import ALIKE_MAX, ALIKE_MIN
+from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.intake.alike import FEW, MANY
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse import Parser
@@ -20,6 +21,7 @@ from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan, Plans
 from sidecar.records import Headers, Rejection
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, WHEEL, message, opened
+from tests.support.outages import no_outages
 
 MAX_DELAY_MS = 10**10
 PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=MAX_DELAY_MS, levels="1s 5s")
@@ -30,7 +32,7 @@ usual_values = {
     "REAL_TOPIC": st.sampled_from([b"orders", b"payments"]),
     "TIMER_DELIVER_MS": times.map(lambda time_ms: b"%d" % time_ms),
     "TIMER_DELAY_MS": st.integers(0, 3_000).map(lambda delay_ms: b"%d" % delay_ms),
-    "UNIQ_KEY": st.sampled_from([b"", b"a", b"b"]) | st.none(),
+    "UNIQ_KEY": st.sampled_from([*(b"%d" % n for n in range(12)), b"", None]),
     "TAGS": st.binary(max_size=2) | st.none(),
     "é": st.binary(max_size=2),
 }
@@ -132,7 +134,7 @@ def test_a_time_is_read_where_it_is_told_as_it_came(
         assert [headers[-1] for headers in alike.delivered] == [("TIMER_OUT_MS", b"%d" % due) for due in alike.due_ms]
 
 
-several = st.tuples(batches(), st.integers(ALIKE_MIN // 2, 2 * ALIKE_MIN)).map(lambda drawn: drawn[0] * drawn[1])
+several = st.tuples(batches(), st.integers(FEW // 2, 2 * FEW)).map(lambda drawn: drawn[0] * drawn[1])
 only_one = several.map(lambda only: [only])
 stretches = only_one | only_one | st.lists(several, min_size=1, max_size=3)
 
@@ -181,8 +183,49 @@ def test_a_wheel_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
     assert outcome(*told, len(batch)) == outcome(*told, 1)
 
 
+LEVEL, LEVEL_DELAY_MS, SKEW_MS = "SCHEDULE_TOPIC_XXXX-2", 1_000, 1_500
+
+
+def outcome_on_a_level(batch: list[Message], now_ms: int, at_once: int) -> Any:
+    """What a level makes of records that it is offered so many at a time."""
+    parser = Parser(TopicNames())
+    for topic in (b"orders", b"payments"):
+        parser.topic(topic)  # it knows them from before
+    level = LevelPartition(
+        LEVEL,
+        3,
+        LEVEL_DELAY_MS,
+        start_offset=FIRST + 2,
+        progress=LevelProgress(),
+        parser=parser,
+        outages=no_outages(),
+        max_delay_ms=MAX_DELAY_MS,
+        max_clock_skew_ms=SKEW_MS,
+        max_records=10**6,
+        max_bytes=2**30,
+    )
+    for begin in range(0, len(batch), at_once):
+        level.offer(batch[begin : begin + at_once], now_ms)
+    waiting = level.position, level.waiting, level._bytes
+    sent = []
+    for until_ms in (now_ms, NOW_MS + 1_500, NOW_MS + 10**9):
+        sent.append([(*record[:4], list(record[4]), *record[5:]) for record in level.take(until_ms, 10**6, 2**30)])
+        told = level.progress
+        level.confirm()
+    return waiting, sent, told
+
+
+@given(stretches, st.lists(times, min_size=7, max_size=7), times)
+def test_a_level_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
+    drawn: list[list[Headers]], timestamps_ms: list[int], now_ms: int
+) -> None:
+    timeless = [[header for header in headers if "TIMER" not in header[0]] for one in drawn for headers in one]
+    batch = [made(headers, FIRST + n, timestamps_ms[n // 5 % 7]) for n, headers in enumerate(timeless)]
+    assert outcome_on_a_level(batch, now_ms, len(batch)) == outcome_on_a_level(batch, now_ms, 1)
+
+
 def test_of_what_is_read_again_only_that_is_stored_which_the_watermark_has_not_passed() -> None:
-    many = 2 * ALIKE_MIN
+    many = 2 * FEW
     headers: list[Headers] = [[REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + n // 2))] for n in range(many)]
     batch = [made(each, FIRST + n, NOW_MS + 1) for n, each in enumerate(headers)]
     told = batch, FIRST + many, (NOW_MS + 5, FIRST + 10), NOW_MS + 10**6
@@ -204,13 +247,13 @@ def test_names_in_another_order_are_not_alike() -> None:
 
 def test_one_odd_record_among_many_costs_none_of_them(tmp_path: Path) -> None:
     due = ("TIMER_DELIVER_MS", b"%d" % NOW_MS)
-    batch = [message(offset, REAL_TOPIC, due) for offset in range(2 * ALIKE_MAX)]
+    batch = [message(offset, REAL_TOPIC, due) for offset in range(2 * MANY)]
     batch[3] = message(3, ("TAGS", b"no topic"))
-    batch[ALIKE_MAX + 3] = message(ALIKE_MAX + 3, ("TIMER_DEL_UNIQKEY", b"nobody"))
+    batch[MANY + 3] = message(MANY + 3, ("TIMER_DEL_UNIQKEY", b"nobody"))
     wheel = opened(tmp_path)
     wheel.offer(batch, NOW_MS)
     records = wheel.take(NOW_MS, 10**6, 2**30)
-    assert [record[6] for record in records] == [n for n in range(2 * ALIKE_MAX) if n != ALIKE_MAX + 3]
+    assert [record[6] for record in records] == [n for n in range(2 * MANY) if n != MANY + 3]
     assert [record[6] for record in records if isinstance(record[0], Rejection)] == [3]
 
 
@@ -233,7 +276,7 @@ class Unreadable(Message):
         super().set_headers(value)
 
 
-@pytest.mark.parametrize("many", [3, 3 * ALIKE_MIN])
+@pytest.mark.parametrize("many", [3, 3 * FEW])
 def test_a_record_with_unreadable_headers_is_asked_once_and_holds_up_none(tmp_path: Path, many: int) -> None:
     due = ("TIMER_DELIVER_MS", b"%d" % NOW_MS)
     batch = [message(offset, REAL_TOPIC, due) for offset in range(many)]
