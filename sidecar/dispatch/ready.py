@@ -225,7 +225,9 @@ class Ready:
 
     def count_topics(self) -> list[tuple[int, int]]:
         """(topic hash, records) of what is at hand."""
-        hashes, counts = np.unique(self.pending().topic_hash, return_counts=True)
+        joined = np.fromiter((joined.stored.topic_hash[0] for joined in self._joined), np.int32, len(self._joined))
+        in_slots = [slot.loaded.topic_hash[slot.cursor :] for slot in self._slots]
+        hashes, counts = np.unique(np.concatenate([joined, *in_slots]), return_counts=True)
         return list(zip(hashes.tolist(), counts.tolist(), strict=True))
 
     def _count_bytes(self) -> None:
