@@ -21,10 +21,14 @@ from benchmarks import machine, report, results
 from benchmarks.figures import Result, Row
 from benchmarks.generator import HEAD
 from benchmarks.rows import ROWS
+from benchmarks.throughput import DUE_LONG_AGO, floor
 from benchmarks.workload import BYTES_AT_MOST, Cluster, Load
 from connectors.embedded import EmbeddedKafka
 
 OUT = Path(__file__).parent / "out"
+WARM_UP_S = 30.0
+"""How long a broker that has just started relays before anything is measured: till then its JVM interprets, or compiles
+on one of the cores."""
 
 
 def main() -> None:
@@ -40,6 +44,7 @@ def main() -> None:
     properties = {"log.segment.delete.delay.ms": "1000"}
     with EmbeddedKafka(heap="1g", server_properties=properties) as broker:
         cluster = Cluster(broker.bootstrap_servers)
+        _warm_up(cluster, load, console)
         for name in arguments.only or (name for name, row in ROWS.items() if not row.is_extra):
             try:
                 measured[name] = _measure(cluster, ROWS[name], load, arguments.runs)
@@ -63,7 +68,7 @@ def main() -> None:
 
 def _measure(cluster: Cluster, row: Row, load: Load, runs: int | None) -> Result:
     """Raises RuntimeError for a run that does not get through, or in which a record came early, twice or never."""
-    warm_ups = 0 if row.is_long else 1  # a broker that has just started runs in its JVM's interpreter
+    warm_ups = 0 if row.is_long else 1
     count = runs or (1 if row.is_long else 5)
     pairs = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -72,6 +77,14 @@ def _measure(cluster: Cluster, row: Row, load: Load, runs: int | None) -> Result
             if number >= warm_ups:
                 pairs.append(pair)
     return Result(row, pairs)
+
+
+def _warm_up(cluster: Cluster, load: Load, console: Console) -> None:
+    relay = floor("relay", DUE_LONG_AGO)
+    began_s = time.monotonic()
+    with console.status("the broker warms up"):
+        while time.monotonic() - began_s < WARM_UP_S:
+            relay(cluster, load)
 
 
 def _load(arguments: argparse.Namespace) -> Load:
