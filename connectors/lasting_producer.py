@@ -37,7 +37,7 @@ class LastingProducer:
         self._clients = clients
         self._config = dict(config)
         self.client: Any = clients.producer(self._config)
-        """The one in use. Whoever is in a hurry may call its ``produce``, and `produce` here where that raises."""
+        """The one in use. Who is in a hurry may ask it first, and `produce` here where it raises: it may be lost."""
         self._lost: tuple[Any, ...] = ()
         """Those that were replaced, until each of their records is answered."""
         self._replacing = threading.Lock()

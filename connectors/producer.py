@@ -119,6 +119,8 @@ class ScheduledProducer:
         self._config = dict(config)
         self._clients: Clients = clients or KafkaClients()
         self._producer: Any = self._make_client(self._client_options(config))
+        self._client_in_use = self._find_client_in_use()
+        """Asked first, where a call in between would be felt."""
         self._names = names or TopicNames()
         self._levels = levels or DelayLevels.parse(DEFAULT_LEVELS)
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
@@ -138,6 +140,9 @@ class ScheduledProducer:
 
     def _make_client(self, options: Mapping[str, Any]) -> Any:
         return LastingProducer(self._clients, options)
+
+    def _find_client_in_use(self) -> Any:
+        return self._producer.client
 
     def __enter__(self) -> Self:
         return self
@@ -270,7 +275,7 @@ class ScheduledProducer:
             uniq_key = next(self._ids)
             written, pending = [(_UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
         try:
-            self._producer.client.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
+            self._client_in_use.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
         except (BufferError, KafkaException):
             room_within_s = inf if wait_for_room else 0
             try:
@@ -278,6 +283,8 @@ class ScheduledProducer:
             except KafkaException as exception:
                 pending.end_span(exception.args[0])
                 raise
+            finally:
+                self._client_in_use = self._find_client_in_use()  # another may have taken its place
         return pending
 
     # --- changing one's mind ------------------------------------------------------------------------------------------

@@ -131,6 +131,9 @@ class TransactionalScheduler(ScheduledProducer):
         """One that is not replaced: its transaction would be lost with it."""
         return self._clients.producer(options)
 
+    def _find_client_in_use(self) -> Any:
+        return self._producer
+
     def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Carried) -> PendingReceipt:
         """Write a record that is none to be scheduled."""
         pending = PendingReceipt(self, Plan(topic, "", (), 0, True, is_cancellable=False), b"")

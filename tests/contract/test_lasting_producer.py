@@ -90,3 +90,6 @@ def test_scheduling_goes_on_after_a_fatal_error(bench: Bench) -> None:
     receipt = producer.send("orders", b"v", delay="1h")
     assert values(read(bench.reader(names.wheel), 1)) == [b"v"]
     assert producer.cancel(receipt) == (0, receipt.offset + 1)
+    begun = [producer.begin_send("orders", value, delay="1h") for value in (b"w", b"x")]
+    assert [pending.result().offset for pending in begun] == [receipt.offset + 2, receipt.offset + 3]
+    assert values(read(bench.reader(names.wheel), 4)) == [b"v", None, b"w", b"x"]
