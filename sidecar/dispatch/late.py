@@ -52,7 +52,7 @@ class Late:
                 before = self._batches.pop()
                 self._count(before, -1)
                 records = before.records + records
-            batch = Batch(arrived_ms, records, _size_bytes(records))
+            batch = Batch(arrived_ms, records, bytes_of(records))
             self._batches.append(batch)
             self._count(batch, 1)
 
@@ -64,9 +64,9 @@ class Late:
             count = _fitting(batch.records, max_records, max_bytes)
             rest = batch.records[count:]
             if rest:
-                self._batches.appendleft(Batch(batch.arrived_ms, rest, _size_bytes(rest)))
+                self._batches.appendleft(Batch(batch.arrived_ms, rest, bytes_of(rest)))
                 self._count(self._batches[0], 1)
-            batch = Batch(batch.arrived_ms, batch.records[:count], _size_bytes(batch.records[:count]))
+            batch = Batch(batch.arrived_ms, batch.records[:count], bytes_of(batch.records[:count]))
         self._taken.append(batch)
         return batch
 
@@ -87,7 +87,7 @@ class Late:
         for batch in self._batches:
             kept = [record for record in batch.records if not matches(record)]
             if len(kept) < len(batch.records):
-                batch = Batch(batch.arrived_ms, kept, _size_bytes(kept))
+                batch = Batch(batch.arrived_ms, kept, bytes_of(kept))
             batches.append(batch)
         self.restore(batches)
 
@@ -118,5 +118,6 @@ def _fitting(records: list[Outgoing], max_records: int, max_bytes: int) -> int:
     return count
 
 
-def _size_bytes(records: list[Outgoing]) -> int:
+def bytes_of(records: list[Outgoing]) -> int:
+    """What records take in memory, about."""
     return sum([len(record[3] or b"") for record in records]) + RECORD_OVERHEAD_BYTES * len(records)

@@ -18,6 +18,7 @@ from confluent_kafka import Message
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from connectors.kafka import BY_KEY
+from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES, bytes_of
 from sidecar.dispatch.outages import Outages
 from sidecar.intake.alike import FEW, MANY, AlikeReader
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
@@ -28,9 +29,6 @@ from sidecar.records import Headers, Outgoing, Rejection
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
-
-_RECORD_OVERHEAD_BYTES = 500
-"""What a waiting record takes besides its value, about: key, headers, and Python's own."""
 
 
 class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"rejected_below": "r", "parser": "p"}):
@@ -148,8 +146,7 @@ class LevelPartition:
             records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
             self.position = (some[0][-1].offset() or 0) + 1
         if records:
-            size_bytes = sum([len(record[3] or b"") for record in records]) + _RECORD_OVERHEAD_BYTES * len(records)
-            chunk = Chunk(records, size_bytes)
+            chunk = Chunk(records, bytes_of(records))
             self._waiting.append(chunk)
             self._count(chunk, 1)
 
@@ -327,4 +324,4 @@ class LevelPartition:
 
 
 def _size_bytes(record: Outgoing) -> int:
-    return len(record[3] or b"") + _RECORD_OVERHEAD_BYTES
+    return len(record[3] or b"") + RECORD_OVERHEAD_BYTES
