@@ -20,8 +20,9 @@ from connectors.durations import format_duration
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES, bytes_of
 from sidecar.dispatch.outages import Outages
-from sidecar.intake.alike import FEW, MANY, AlikeReader
-from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
+from sidecar.intake.alike import AlikeReader
+from sidecar.intake.columns import FEW, MANY
+from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
 from sidecar.records import Headers, Outgoing, Rejection
@@ -177,9 +178,7 @@ class LevelPartition:
             headers = read or []
             parsed = parse(headers)
             if isinstance(parsed, Rejection):
-                if headers is UNREADABLE_HEADERS:
-                    parsed, headers = UNREADABLE, []
-                self._reject(message, offset, headers, parsed, now_ms)
+                self._reject(message, offset, *told_of(parsed, headers), now_ms)
                 continue
             if delay_ms > self._max_delay_ms:
                 # In its turn, not ahead of it: the setting may change, and with it what has been dealt with.
@@ -207,7 +206,7 @@ class LevelPartition:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
         self.position = max(self.position, offset)
 
-    def _reject(self, message: Message, offset: int, headers: Headers, rejection: Rejection, now_ms: int) -> None:
+    def _reject(self, message: Message, offset: int, rejection: Rejection, headers: Headers, now_ms: int) -> None:
         if offset < self._rejected_below:
             return
         self._rejected_below = offset + 1

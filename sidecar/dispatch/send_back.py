@@ -8,15 +8,17 @@ time to find it, and a group that may have none is told at once.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from confluent_kafka import Message
 
 from connectors.contract import Header
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
-from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
+from sidecar.intake.columns import FEW, MANY
+from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import Headers, Outgoing, Rejection
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
@@ -47,7 +49,7 @@ class SendBackPartition:
         self.position = start_offset
         """The next offset to be read."""
         self._committed = start_offset
-        self._parse = parser.parse
+        self._parser = parser
         self._judge = judge
         self._max_records = max_records
         self._max_bytes = max_bytes
@@ -60,21 +62,54 @@ class SendBackPartition:
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Append records in offset order; each has been due since its own timestamp."""
-        parse, id_prefix, retry_topics = self._parse, self._id_prefix, self._retry_topics
+        if (messages[0].offset() or 0) < self.position:
+            messages = [message for message in messages if (message.offset() or 0) >= self.position]
+        headers = read_headers(messages)
         records: list[Outgoing] = []
-        for message, read in zip(messages, read_headers(messages), strict=True):
+        for begin in range(0, len(messages), MANY):
+            some = messages[begin : begin + MANY], headers[begin : begin + MANY]
+            records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
+            self.position = (some[0][-1].offset() or 0) + 1
+        self._waiting.add(now_ms, records)
+
+    def _read_alike(
+        self, messages: Sequence[Message], source_headers: Sequence[Headers | None], now_ms: int
+    ) -> list[Outgoing] | None:
+        """Records that are alike; None: they are not."""
+        if len(messages) <= FEW:
+            return None
+        offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
+        parsed = self._parser.parse_alike(source_headers, self._id_prefix, offsets)
+        if parsed is None:
+            return None
+        routes, carried = parsed
+        due_ms = [at_ms if at_ms < now_ms else now_ms for _, at_ms in map(Message.timestamp, messages)]
+        topics, retry_topics, _ = zip(*routes, strict=True)
+        asked_for = set(retry_topics)
+        if None in asked_for:
+            for headers, retry_topic, at_ms in zip(carried, retry_topics, due_ms, strict=True):
+                if retry_topic is None:
+                    headers.append((_TIMER_OUT_MS, b"%d" % at_ms))
+        self._retry_topics |= asked_for - {None}
+        told = map(Message.key, messages), map(Message.value, messages), carried, due_ms, offsets, source_headers
+        return list(zip(topics, repeat(BY_KEY), *told))
+
+    def _read_each(
+        self, messages: Sequence[Message], source_headers: Sequence[Headers | None], now_ms: int
+    ) -> list[Outgoing]:
+        """Any records."""
+        parse, id_prefix, retry_topics = self._parser.parse, self._id_prefix, self._retry_topics
+        records: list[Outgoing] = []
+        for message, read in zip(messages, source_headers, strict=True):
             offset: int = message.offset()  # type: ignore[assignment]
-            if offset < self.position:
-                continue
             due_ms = message.timestamp()[1]
             if due_ms > now_ms:
                 due_ms = now_ms
             headers = read or []
             parsed = parse(headers, id_prefix, offset)
             if isinstance(parsed, Rejection):
-                if headers is UNREADABLE_HEADERS:
-                    parsed, headers = UNREADABLE, []
-                records.append((parsed, BY_KEY, message.key(), message.value(), [], due_ms, offset, headers))
+                rejection, headers = told_of(parsed, headers)
+                records.append((rejection, BY_KEY, message.key(), message.value(), [], due_ms, offset, headers))
                 continue
             topic, retry_topic, carried = parsed
             if retry_topic is None:
@@ -82,8 +117,7 @@ class SendBackPartition:
             else:
                 retry_topics.add(retry_topic)
             records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
-        self.position = max(self.position, (messages[-1].offset() or 0) + 1)
-        self._waiting.add(now_ms, records)
+        return records
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""

@@ -40,7 +40,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
-from sidecar.intake.alike import FEW, MANY
+from sidecar.intake.columns import FEW, MANY
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser

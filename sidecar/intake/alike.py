@@ -1,8 +1,7 @@
 """Neighbouring records of a schedule topic that are alike, read column by column.
 
-An application's records carry the same headers in the same order, and mostly ask for nothing but a destination and a
-time. What the parsers say of each of them one by one, this says of all in half the time: the loops over a column run
-in C.
+An application's records mostly ask for nothing but a destination and a time. What the parsers say of each of them one
+by one, this says of all in half the time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,13 +13,9 @@ from confluent_kafka import Message
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header
 from connectors.kafka import BY_KEY
+from sidecar.intake.columns import Column, columns_of, rows_of, values_of
 from sidecar.intake.parse import DIGITS_MAX
 from sidecar.records import Headers, Outgoing
-
-MANY = 500
-"""Records that are looked at together: one among them that is not like the others costs all of them the short way."""
-FEW = 20
-"""Records that are read faster one by one."""
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _UNIQ_KEY = str(Header.UNIQ_KEY)
@@ -32,9 +27,8 @@ _INSTRUCTIONS = CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQ
 _PLAIN_ON_LEVELS = frozenset({_REAL_TOPIC})
 _PLAIN_ON_WHEEL = frozenset({_REAL_TOPIC, _TIMER_DELIVER_MS, _TIMER_DELAY_MS, _UNIQ_KEY})
 
-_Values = tuple[bytes | None, ...]
-_Column = Iterable[tuple[str, bytes | None]]
-"""A header of each record."""
+_Plain = dict[str, list[bytes | None]]
+"""Values of the records, by the name of the header."""
 
 
 class Alike(NamedTuple):
@@ -44,6 +38,7 @@ class Alike(NamedTuple):
     delivered: list[Headers]
     """The headers of each as it is delivered, in a list of its own."""
     ids: Sequence[bytes | None]
+    """Empty on a level, which asks for none."""
     due_ms: list[int]
     timestamps_ms: list[int]
     offsets: list[int]
@@ -99,7 +94,7 @@ class AlikeReader:
         elif not all(ids):
             ids = [given or self._id_format % offset for given, offset in zip(ids, offsets, strict=True)]
         added = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told)
-        return Alike(topics, _rows(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+        return Alike(topics, rows_of(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
 
     def of_level(
         self, messages: Sequence[Message], headers: Sequence[Headers | None], delay_ms: int, latest_due_ms: int
@@ -115,46 +110,35 @@ class AlikeReader:
             return None
         carried, plain = columns
         topics = self._destinations(plain)
-        given = [column for column in carried if column[0][0] == _UNIQ_KEY]
+        given = [column for column in carried if column[0][0] == _UNIQ_KEY]  # ids stay where they are
         if topics is None or len(given) > 1 or not all(value for column in given for _, value in column):
             return None
         timestamps_ms = _timestamps(messages)
         due_ms = [min(at_ms + delay_ms, latest_due_ms) for at_ms in timestamps_ms]
         offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
-        added: list[_Column] = []
-        ids: Sequence[bytes | None]
-        if given:
-            ids = [value for _, value in given[0]]
-        else:
-            ids = [self._id_format % offset for offset in offsets]
-            added.append(zip(repeat(_UNIQ_KEY), ids))
+        added: list[Iterable[tuple[str, bytes | None]]] = []
+        if not given:
+            added.append([(_UNIQ_KEY, self._id_format % offset) for offset in offsets])
         # One append of the broker's gives all its records one time.
         told = {time_ms: (_TIMER_OUT_MS, b"%d" % time_ms) for time_ms in set(due_ms)}
         added.append(map(told.__getitem__, due_ms))
-        return Alike(topics, _rows(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+        return Alike(topics, rows_of(*carried, *added), (), due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
 
-    def _destinations(self, plain: Mapping[str, _Values]) -> list[str] | None:
+    def _destinations(self, plain: _Plain) -> list[str] | None:
         topics = list(map(self._topics.get, plain.get(_REAL_TOPIC, ())))
         return topics if topics and all(topics) else None  # type: ignore[return-value]
 
 
-def _columns(
-    headers: Sequence[Headers | None], plain: Collection[str]
-) -> tuple[list[tuple[tuple[str, bytes | None], ...]], dict[str, _Values]] | None:
+def _columns(headers: Sequence[Headers | None], plain: Collection[str]) -> tuple[list[Column], _Plain] | None:
     """The headers that are carried on, and the values of the ``plain`` ones by name."""
-    try:
-        columns = list(zip(*headers, strict=True))
-    except (TypeError, ValueError):  # none at all, or not so many as the others
+    columns = columns_of(headers)
+    if columns is None:
         return None
-    carried: list[tuple[tuple[str, bytes | None], ...]] = []
-    found: dict[str, _Values] = {}
-    for column in columns:
-        names, values = zip(*column, strict=True)
-        name = names[0]
-        if names.count(name) < len(names):
-            return None
+    carried: list[Column] = []
+    found: _Plain = {}
+    for name, column in columns:
         if name in plain:
-            found[name] = values  # of one that comes twice the last counts
+            found[name] = values_of(column)  # of one that comes twice the last counts
         elif name in _INSTRUCTIONS:
             return None
         else:
@@ -162,15 +146,11 @@ def _columns(
     return carried, found
 
 
-def _rows(*columns: _Column) -> list[Headers]:
-    return list(map(list, zip(*columns, strict=True)))
-
-
 def _timestamps(messages: Sequence[Message]) -> list[int]:
     return [timestamp_ms for _, timestamp_ms in map(Message.timestamp, messages)]
 
 
-def _times(plain: Mapping[str, _Values], timestamps_ms: Sequence[int]) -> tuple[list[int], Sequence[bytes]] | None:
+def _times(plain: _Plain, timestamps_ms: Sequence[int]) -> tuple[list[int], Sequence[bytes]] | None:
     """When the records are due, as numbers and as the text that they are delivered with."""
     is_delay = _TIMER_DELAY_MS in plain  # which counts before a time
     texts = plain.get(_TIMER_DELAY_MS if is_delay else _TIMER_DELIVER_MS)

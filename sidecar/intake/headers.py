@@ -31,3 +31,8 @@ def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
             found.append(UNREADABLE_HEADERS)
         else:
             return found
+
+
+def told_of(rejection: Rejection, headers: Headers) -> tuple[Rejection, Headers]:
+    """Why a record is rejected, and the headers that its dead letter tells: none where they are unreadable."""
+    return (UNREADABLE, []) if headers is UNREADABLE_HEADERS else (rejection, headers)

@@ -8,6 +8,8 @@ they were at the first failure; ``RECONSUME_TIME`` tells the retries apart. A me
 ``ORIGIN_MESSAGE_ID``, or else the coordinates of its first send-back.
 """
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from connectors.contract import (
@@ -22,6 +24,7 @@ from connectors.contract import (
     is_legal_topic_name,
     retry_level,
 )
+from sidecar.intake.columns import columns_of, rows_of, values_of
 from sidecar.intake.parse import show, whole_number
 from sidecar.records import Headers, Rejection
 
@@ -111,6 +114,34 @@ class SendBackParser:
         carried.append((_UNIQ_KEY, uniq_key))
         carried.append((_ORIGIN_ID, origin_id or uniq_key))
         return topic, retry_topic, carried
+
+    def parse_alike(
+        self, headers: Sequence[Headers | None], id_prefix: bytes, offsets: Sequence[int]
+    ) -> tuple[list[Route], list[Headers]] | None:
+        """What `parse` says of each of a few hundred messages: its route, and the headers that it has on it.
+
+        None: they have to be asked one by one. Each list of headers is its message's own.
+        """
+        columns = columns_of(headers)
+        if columns is None:
+            return None
+        carried = [column for name, column in columns if name not in _NOTED]
+        questions = zip(*[column for name, column in columns if name in _DECIDING], strict=True)
+        routes: list[Route] = list(map(self._routes.get, questions))  # type: ignore[arg-type]
+        if not routes or not all(routes):
+            return None
+        try:
+            added = list(zip(*[route.headers for route in routes], strict=True))
+        except ValueError:  # dead letters among retries
+            return None
+        noted = {name: values_of(column) for name, column in columns if name in (_UNIQ_KEY, _ORIGIN_ID)}
+        none: list[bytes | None] = [None] * len(routes)
+        origin_ids = noted.get(_ORIGIN_ID, none)
+        known = zip(noted.get(_UNIQ_KEY, none), origin_ids, offsets, strict=True)
+        ids = [uniq_key or origin_id or b"%b%d" % (id_prefix, offset) for uniq_key, origin_id, offset in known]
+        origins = [origin_id or uniq_key for origin_id, uniq_key in zip(origin_ids, ids, strict=True)]
+        named = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_ORIGIN_ID), origins)
+        return routes, rows_of(*carried, *added, *named)
 
     def _find(self, deciding: Headers) -> Route | Rejection:
         noted: dict[str, bytes | None] = {}

@@ -9,14 +9,16 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicNames
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, TopicNames
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
+from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.dispatch.wheel_progress import WheelProgress
-from sidecar.intake.alike import FEW, MANY
+from sidecar.intake.columns import FEW, MANY
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse import Parser
+from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan, Plans
 from sidecar.records import Headers, Rejection
@@ -222,6 +224,89 @@ def test_a_level_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
     timeless = [[header for header in headers if "TIMER" not in header[0]] for one in drawn for headers in one]
     batch = [made(headers, FIRST + n, timestamps_ms[n // 5 % 7]) for n, headers in enumerate(timeless)]
     assert outcome_on_a_level(batch, now_ms, len(batch)) == outcome_on_a_level(batch, now_ms, 1)
+
+
+SEND_BACK = "SCHEDULE_TOPIC_XXXX-sendback"
+sent_back_values = {
+    "CONSUMER_GROUP": [b"billing", b"orders"],
+    "RETRY_TOPIC": [b"orders", b"payments", b"RETRY-billing"],
+    "RECONSUME_TIME": [b"0", b"1", b"2"],
+    "MAX_RECONSUME_TIMES": [None, b"1", b"2"],
+    "DELAY": [b"0", b"2", b"9"],
+    "REAL_TOPIC": [b"RETRY-billing"],
+    "TIMER_OUT_MS": [b"1"],
+    "UNIQ_KEY": [b"id", None, b""],
+    "ORIGIN_MESSAGE_ID": [b"origin", None, b""],
+    "TAGS": [b"a", b"b", None],
+}
+odd_sent_back_values = [b"", None, b"x", b"-1", b"timewheel", b"__consumer_offsets"]
+failure_shapes = st.sets(st.sampled_from(sorted(sent_back_values))).flatmap(
+    lambda others: st.permutations(sorted(others | {"CONSUMER_GROUP", "RETRY_TOPIC"}))
+)
+
+
+@st.composite
+def failures(draw: st.DrawFn) -> list[Headers]:
+    """Headers of failed messages, most of one shape."""
+    shape = draw(failure_shapes)
+    batch: list[Headers] = [
+        [(name, draw(st.sampled_from(sent_back_values[name]))) for name in shape]
+        for _ in range(draw(st.integers(1, 5)))
+    ]
+    kind = draw(st.integers(0, 5))
+    if kind == 5:
+        batch[-1] = draw(st.sampled_from([[], batch[-1][1:], batch[-1][::-1], batch[-1] + batch[-1][:1]]))
+    elif kind == 4:
+        name, odd = draw(st.sampled_from(shape)), draw(st.sampled_from(odd_sent_back_values))
+        batch[-1] = [(name, odd) if header[0] == name else header for header in batch[-1]]
+    return batch * draw(st.integers(FEW // 2, 2 * FEW))
+
+
+def outcome_of_failures(batch: list[Message], now_ms: int, at_once: int) -> Any:
+    """What a send-back partition makes of records that it is offered so many at a time."""
+    asked_for: set[str] = set()
+
+    def judge(topic: str) -> int | Rejection:
+        asked_for.add(topic)
+        return 1 if topic == "RETRY-billing" else Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, topic)
+
+    parser = SendBackParser(TopicNames(), DelayLevels.parse("1s 5s 10s 30s"), "timewheel")
+    told = {"start_offset": FIRST + 2, "max_records": 10**6, "max_bytes": 2**30}
+    partition = SendBackPartition(SEND_BACK, 3, parser=parser, judge=judge, **told)
+    for one in batch:  # the routes are known from before
+        parser.parse(one.headers() or [], b"", 0)
+    for begin in range(0, len(batch), at_once):
+        partition.offer(batch[begin : begin + at_once], now_ms)
+    waiting = partition.position, partition.waiting, partition._waiting.size_bytes
+    sent = []
+    while records := partition.take(now_ms, 10**6, 2**30):
+        sent += [(*record[:4], list(record[4]), *record[5:]) for record in records]
+    return waiting, sent, asked_for, partition.progress
+
+
+@given(failures(), st.lists(times, min_size=7, max_size=7), times)
+def test_failures_go_the_same_way_in_a_batch_as_one_after_the_other(
+    drawn: list[Headers], timestamps_ms: list[int], now_ms: int
+) -> None:
+    batch = [made(headers, FIRST + n, timestamps_ms[n // 5 % 7]) for n, headers in enumerate(drawn)]
+    assert outcome_of_failures(batch, now_ms, len(batch)) == outcome_of_failures(batch, now_ms, 1)
+
+
+@pytest.mark.parametrize("ids", [[], ["UNIQ_KEY"], ["ORIGIN_MESSAGE_ID"], ["ORIGIN_MESSAGE_ID", "UNIQ_KEY"]])
+def test_failures_on_known_routes_are_read_at_once(ids: list[str]) -> None:
+    parser = SendBackParser(TopicNames(), DelayLevels.parse("1s 5s 10s 30s"), "timewheel")
+    group: Headers = [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")]
+    given = [[b"1", b"2"], [None, b"2"], [b"1", b""], [b"", None]]
+    batch: list[Headers] = [
+        [*group, *zip(ids, values, strict=False), ("TAGS", b"%d" % n), ("RECONSUME_TIME", b"%d" % (n % 2))]
+        for n, values in enumerate(given)
+    ]
+    assert parser.parse_alike(batch, b"p-", range(4)) is None, "it does not know the routes yet"
+    each = [parser.parse(headers, b"p-", n) for n, headers in enumerate(batch)]
+    assert parser.parse_alike([[], []], b"p-", range(2)) is None
+    alike = parser.parse_alike(batch, b"p-", range(4))
+    assert alike is not None
+    assert [(route.topic, route.retry_topic, carried) for route, carried in zip(*alike, strict=True)] == each
 
 
 def test_of_what_is_read_again_only_that_is_stored_which_the_watermark_has_not_passed() -> None:
