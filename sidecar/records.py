@@ -24,21 +24,30 @@ class Rejection(NamedTuple):
     message: str
 
 
-Outgoing = tuple[str | Rejection, int, bytes | None, bytes | None, Headers, int, int, Headers]
+Outgoing = tuple[str | Rejection, int, bytes | None, bytes | None, Headers, int, int, Headers | bytes]
 """A record to publish: topic, partition (or BY_KEY), key, value, headers, due_ms, source offset, source headers.
 
-In place of the topic stands the reason where intake has rejected the record: it goes to the dead letters."""
+In place of the topic stands the reason where intake has rejected the record: it goes to the dead letters. Source
+headers are wanted of those alone, so that the disk holds them encoded: of what goes there, or comes from there, they
+are what `encode_headers` gives. `source_headers` reads either."""
 
 
-_StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, msgspec.Raw]
+_StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, bytes]
+_encode: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
 
-encode_record = msgspec.msgpack.Encoder().encode
-"""An `Outgoing` as the payload log holds it."""
+encode_headers = cast(Callable[[Headers], bytes], _encode)
+"""Source headers as the payload log holds them: to step over them takes no time then."""
+
+encode_record = cast(Callable[[Outgoing], bytes], _encode)
+"""An `Outgoing` whose source headers are encoded, as the payload log holds it."""
 
 _decode: Callable[[bytes], object] = msgspec.msgpack.Decoder(_StoredTuple).decode
 
 decode_record = cast(Callable[[bytes], Outgoing], _decode)
-"""The `Outgoing` that `encode_record` wrote; its source headers stay encoded until `source_headers` is asked."""
+"""The `Outgoing` that `encode_record` wrote."""
+
+
+_decode_headers = msgspec.msgpack.Decoder(Headers).decode
 
 
 def brought_by(record: Outgoing, schedule_topic: str) -> int | None:
@@ -50,7 +59,10 @@ def brought_by(record: Outgoing, schedule_topic: str) -> int | None:
 
 def source_headers(record: Outgoing) -> Headers:
     """The headers as they came from the schedule topic, whether or not the record has been on disk."""
-    headers: Headers | msgspec.Raw = record[7]
-    if isinstance(headers, msgspec.Raw):
-        return msgspec.msgpack.decode(headers, type=Headers)
-    return headers
+    headers = record[7]
+    return _decode_headers(headers) if isinstance(headers, bytes) else headers
+
+
+def for_disk(record: Outgoing) -> Outgoing:
+    """The same record with its source headers encoded."""
+    return (*record[:7], encode_headers(source_headers(record)))

@@ -158,7 +158,7 @@ class LevelPartition:
         if len(messages) <= FEW or self._trace or self.delay_ms > self._max_delay_ms:
             return None
         alike = self._alike.of_level(messages, headers, self.delay_ms, self._latest_due_ms(now_ms))
-        return None if alike is None else alike.outgoing(messages, alike.due_ms)
+        return None if alike is None else alike.outgoing(messages, alike.due_ms, headers)
 
     def _latest_due_ms(self, now_ms: int) -> int:
         """Of a record that is read now, whatever the clock says of whoever has written it."""

@@ -21,7 +21,7 @@ from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
 
 Staged = tuple[Outgoing, int, int, bytes, str, bool]
-"""A record to be stored with its batch: the record, act_ms, timestamp_ms, id, destination, whether it rolls."""
+"""What is stored with its batch: a record `for_disk`, act_ms, timestamp_ms, id, destination, whether it rolls."""
 
 
 class Staging:

@@ -47,7 +47,7 @@ from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelP
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import Headers, Outgoing, Rejection, brought_by
+from sidecar.records import Headers, Outgoing, Rejection, brought_by, encode_headers, for_disk
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import open_store
@@ -279,7 +279,9 @@ class WheelPartition:
         if is_any_due:
             times = zip(due_ms, alike.timestamps_ms, strict=True)
             due_ms = [due if due >= at else _asked_for_late(due, at, now_ms) for due, at in times]
-        records = alike.outgoing(messages, due_ms)
+        is_all_due = is_any_due and max(due_ms) <= now_ms
+        told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
+        records = alike.outgoing(messages, due_ms, told)
         staged = zip(records, due_ms, alike.timestamps_ms, alike.ids, alike.topics, repeat(False), strict=False)
         if is_replayed:
             schedules += [one for one in staged if (one[1], one[0][6]) > self._watermark]
@@ -287,7 +289,7 @@ class WheelPartition:
             schedules += staged
         else:
             self._apply_cancels_before(first, now_ms)
-            if max(due_ms) > now_ms:
+            if not is_all_due:
                 schedules += [one for one in staged if one[1] > now_ms]
                 records = [record for record in records if record[5] <= now_ms]
             self._arriving += records
@@ -317,8 +319,10 @@ class WheelPartition:
                 is_replayed = offset < replay_until
                 if due_ms < timestamp_ms and not is_replayed:
                     due_ms = _asked_for_late(due_ms, timestamp_ms, now_ms)
-                record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, own_headers
-                if due_ms <= now_ms and not is_replayed:
+                is_due = due_ms <= now_ms and not is_replayed
+                told = own_headers if is_due else encode_headers(own_headers)
+                record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, told
+                if is_due:
                     if cancels:
                         self._apply_cancels_before(offset, now_ms)
                     self._arriving.append(record)
@@ -427,7 +431,7 @@ class WheelPartition:
             self._apply_cancels_before(offset, now_ms)
             self._arriving.append(record)
         else:
-            self._staging.schedules.append((record, act_ms, timestamp_ms, uniq_key, topic, rolls))
+            self._staging.schedules.append((for_disk(record), act_ms, timestamp_ms, uniq_key, topic, rolls))
 
     def _take_in(self, now_ms: int) -> None:
         """Apply what is staged; what it brings is left in ``_arriving``. Raises what `Staging.take_in` does."""

@@ -42,22 +42,24 @@ class Alike(NamedTuple):
     due_ms: list[int]
     timestamps_ms: list[int]
     offsets: list[int]
-    source_headers: Sequence[Headers]
 
     @property
     def longest_delay_ms(self) -> int:
         """From a record's timestamp to its due time."""
         return int(max(map(sub, self.due_ms, self.timestamps_ms)))
 
-    def outgoing(self, messages: Sequence[Message], due_ms: Sequence[int]) -> list[Outgoing]:
+    def outgoing(
+        self, messages: Sequence[Message], due_ms: Sequence[int], source_headers: Sequence[Headers | bytes | None]
+    ) -> list[Outgoing]:
         """The records to publish.
 
         Args:
             messages: those that have been read.
             due_ms: since when each of them counts as due.
+            source_headers: theirs, encoded if they go to disk.
         """
         keys, values = map(Message.key, messages), map(Message.value, messages)
-        columns = self.delivered, due_ms, self.offsets, self.source_headers
+        columns = self.delivered, due_ms, self.offsets, source_headers
         return list(zip(self.topics, repeat(BY_KEY), keys, values, *columns))
 
 
@@ -94,7 +96,7 @@ class AlikeReader:
         elif not all(ids):
             ids = [given or self._id_format % offset for given, offset in zip(ids, offsets, strict=True)]
         added = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told)
-        return Alike(topics, rows_of(*carried, *added), ids, due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+        return Alike(topics, rows_of(*carried, *added), ids, due_ms, timestamps_ms, offsets)
 
     def of_level(
         self, messages: Sequence[Message], headers: Sequence[Headers | None], delay_ms: int, latest_due_ms: int
@@ -122,7 +124,7 @@ class AlikeReader:
         # One append of the broker's gives all its records one time.
         told = {time_ms: (_TIMER_OUT_MS, b"%d" % time_ms) for time_ms in set(due_ms)}
         added.append(map(told.__getitem__, due_ms))
-        return Alike(topics, rows_of(*carried, *added), (), due_ms, timestamps_ms, offsets, headers)  # type: ignore[arg-type]
+        return Alike(topics, rows_of(*carried, *added), (), due_ms, timestamps_ms, offsets)
 
     def _destinations(self, plain: _Plain) -> list[str] | None:
         topics = list(map(self._topics.get, plain.get(_REAL_TOPIC, ())))

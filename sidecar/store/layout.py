@@ -42,7 +42,7 @@ Int32Array = npt.NDArray[np.int32]
 RecordArray = npt.NDArray[np.void]
 """A structured array: of TIMER_LOG_RECORD or of TIMER_WHEEL_SLOT."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Of all files of the store; a change of any layout is a new version and a new golden file."""
 
 BLANK = -1

@@ -29,15 +29,15 @@ _WRITTEN = encode(
         extra={"tombstones": [[1, 2]], "boot_id": "b"},
     )
 )
-DICTIONARY = ("timewheel-checkpoint ", "0002 ", '"extra":', "null", "9223372036854775808", "[[[[[[[[")
+DICTIONARY = ("timewheel-checkpoint ", "0003 ", '"extra":', "null", "9223372036854775808", "[[[[[[[[")
 SEEDS = (
     _WRITTEN,
     _WRITTEN[35:],
     _WRITTEN[:34],
-    _WRITTEN.replace(b"0002", b"0003"),
-    _WRITTEN.replace(b"0002", b"two!"),
+    _WRITTEN.replace(b"0003", b"0004"),
+    _WRITTEN.replace(b"0003", b"two!"),
     _WRITTEN[35:].replace(b'"timer_log_start":0', b'"timer_log_start":999'),
-    _WRITTEN[35:].replace(b'"version":2', b'"version":3'),
+    _WRITTEN[35:].replace(b'"version":3', b'"version":4'),
     b"",
 )
 

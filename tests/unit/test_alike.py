@@ -21,7 +21,7 @@ from sidecar.intake.parse import Parser
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan, Plans
-from sidecar.records import Headers, Rejection
+from sidecar.records import Headers, Rejection, source_headers
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, WHEEL, message, opened
 from tests.support.outages import no_outages
 
@@ -103,9 +103,9 @@ def test_it_says_of_all_what_is_said_of_each(batch: list[Headers], timestamps_ms
             assert alike.longest_delay_ms > MAX_DELAY_MS
         else:
             assert parsed == (topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0)
-    records = alike.outgoing(messages, alike.due_ms)
+    records = alike.outgoing(messages, alike.due_ms, read)
     assert [record[2:4] for record in records] == [(b"k", b"v%d" % (FIRST + n)) for n in range(len(batch))]
-    assert [list(record[7]) for record in records] == before
+    assert [list(source_headers(record)) for record in records] == before
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def outcome(batch: list[Message], committed: int, watermark: tuple[int, int], no
         sent = []
         for until_ms in (now_ms, NOW_MS + 2_000, NOW_MS + 5_000, NOW_MS + 10**9):
             records = wheel.take(until_ms, 10**6, 2**30)
-            sent.append([(*record[:3], record[3], list(record[4]), record[5], record[6]) for record in records])
+            sent.append([(*record[:4], list(record[4]), *record[5:7], source_headers(record)) for record in records])
             told = wheel.progress
             wheel.confirm()
         position, figures = wheel.position, wheel.figures

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sidecar.records import decode_record, encode_record, for_disk, source_headers
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import UnknownFormatVersion
@@ -48,7 +49,7 @@ CHECKPOINT = Checkpoint(
 )
 
 
-OLD = GOLDEN.with_name("store-v1")
+OLD = GOLDEN.with_name("store-v2")
 
 
 def write_store(directory: Path) -> None:
@@ -117,11 +118,21 @@ def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
     wheel.close()
 
 
+def test_the_bytes_of_a_payload_are_the_committed_ones() -> None:
+    record = ("orders", -1, b"k", None, [("TAGS", b"a")], T_MS, 17, [("REAL_TOPIC", b"orders"), ("é", None)])
+    payload = encode_record(for_disk(record))
+    head = b"\x98\xa6orders\xff\xc4\x01k\xc0\x91\x92\xa4TAGS\xc4\x01a\xcf" + struct.pack(">Q", T_MS) + b"\x11"
+    headers = b"\x92\x92\xaaREAL_TOPIC\xc4\x06orders\x92\xa2\xc3\xa9\xc0"
+    assert payload == head + b"\xc4" + bytes([len(headers)]) + headers
+    assert decode_record(payload) == (*record[:7], headers)
+    assert source_headers(decode_record(payload)) == record[7]
+
+
 def test_the_bytes_of_the_version_before_are_refused_with_words(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path / "wheel-7")
-    with pytest.raises(UnknownFormatVersion, match="format version 1, this version knows 2"):
+    with pytest.raises(UnknownFormatVersion, match="format version 2, this version knows 3"):
         checkpoints.load(tmp_path / "wheel-7" / "checkpoint", RealFileSystem())
-    assert "format version 1" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
+    assert "format version 2" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
     found = open_store(
         tmp_path / "wheel-7",
         RealFileSystem(),

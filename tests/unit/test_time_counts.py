@@ -10,7 +10,7 @@ from sidecar.dispatch import time_counts
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
-from sidecar.records import Outgoing, encode_record
+from sidecar.records import Outgoing, encode_record, for_disk
 from sidecar.store.files import RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import open_store
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> TimerStore:
 
 
 def record(act_ms: int, offset: int) -> Outgoing:
-    return "orders", 0, None, b"v", [], act_ms, offset, []
+    return for_disk(("orders", 0, None, b"v", [], act_ms, offset, []))
 
 
 def put(store: TimerStore, times_ms: list[int]) -> None:
