@@ -92,7 +92,7 @@ class AlikeReader:
         offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
         ids: Sequence[bytes | None] = plain.get(_UNIQ_KEY, ())
         if not ids:
-            ids = [self._id_format % offset for offset in offsets]
+            ids = list(map(self._id_format.__mod__, offsets))
         elif not all(ids):
             ids = [given or self._id_format % offset for given, offset in zip(ids, offsets, strict=True)]
         added = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told)
