@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.clients import Clients, KafkaClients
-from connectors.clock import SystemClock
+from connectors.clock import Deadline, SystemClock
 from connectors.contract import DelayLevels, TopicNames
 from connectors.event_log import EventLog
 from connectors.producer import ScheduledProducer
@@ -60,6 +60,7 @@ class AsyncScheduledProducer:
     ) -> None:
         clients = clients or KafkaClients()
         self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients, tracing=tracing)
+        self._clock = clients.clock
         self._moves_clock = not isinstance(clients.clock, SystemClock)
         """Whether polling would move a clock, which is a test's own to move: then only what has come is told."""
         self._room = asyncio.Semaphore(max_in_flight)
@@ -160,9 +161,11 @@ class AsyncScheduledProducer:
     async def close(self, timeout_s: float = 30.0) -> int:
         """Wait for what is on its way; how many records are still unanswered. Whoever awaits one of them is told."""
         is_closed = self._is_closing.is_set()
-        still_out = await asyncio.to_thread(self._producer.flush, 0.0 if is_closed else timeout_s)
-        self._is_closing.set()
-        self._has_begun.set()
+        try:
+            still_out = await asyncio.to_thread(self._flush, 0.0 if is_closed else timeout_s)
+        finally:
+            self._is_closing.set()
+            self._has_begun.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         self._wake()
@@ -230,9 +233,24 @@ class AsyncScheduledProducer:
                     self._is_closing.wait(_LOOK_S)
                 self._producer.poll(0 if self._moves_clock else _POLL_S)
             except Exception as error:  # noqa: BLE001
-                _log.error(
-                    "client callback failed",
-                    "a callback among the client's options has raised",
-                    operator_action="mend error_cb, stats_cb or whichever it is; sending goes on",
-                    exc_info=error,
-                )
+                _tell_of_callback(error)
+
+    def _flush(self, timeout_s: float) -> int:
+        """How many records are still unanswered."""
+        deadline = Deadline(self._clock, timeout_s)
+        while True:
+            try:
+                return self._producer.flush(deadline.left_s)
+            except Exception as error:  # noqa: BLE001
+                _tell_of_callback(error)
+                if deadline.left_s == 0:
+                    return len(self._awaited)
+
+
+def _tell_of_callback(error: Exception) -> None:
+    _log.error(
+        "client callback failed",
+        "a callback among the client's options has raised",
+        operator_action="mend error_cb, stats_cb or whichever it is; sending goes on",
+        exc_info=error,
+    )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from itertools import repeat
 
 import pytest
 from confluent_kafka import KafkaException
@@ -154,6 +155,29 @@ def test_a_callback_of_the_users_that_raises_ends_nothing(kafka: Kafka, prefix: 
                 await producer.send("orders", "v", delay="1h")
 
     run(kafka, prefix, steps, **{"statistics.interval.ms": 20, "stats_cb": fail})
+
+
+@pytest.mark.parametrize("times", [1, None])
+def test_one_that_raises_while_it_is_closed_ends_nothing_either(
+    kafka: Kafka, prefix: str, wheel: str, times: int | None
+) -> None:
+    async def steps() -> None:
+        producer = AsyncScheduledProducer({"bootstrap.servers": kafka.bootstrap_servers}, names=TopicNames(prefix))
+        async with producer:
+            await producer.send("orders", "v", delay="1h")
+            flush, raises = producer._producer.flush, repeat(RuntimeError("no"), *([times] if times else []))
+
+            def failing(timeout_s: float) -> int:
+                for error in raises:
+                    raise error
+                return flush(timeout_s)
+
+            producer._producer.flush = failing  # type: ignore[method-assign]
+            assert await producer.close(0.05) == 0
+        assert producer._thread is not None
+        assert not producer._thread.is_alive()
+
+    asyncio.run(steps())
 
 
 def test_it_is_a_context_manager(kafka: Kafka) -> None:
