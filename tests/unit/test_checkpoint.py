@@ -143,7 +143,7 @@ def test_every_single_bit_counts(tmp_path: Path) -> None:
                 checkpoints.decode(bytes(data), tmp_path)
 
 
-@pytest.mark.parametrize("version", [b"0000", b"0002", b"0004", b"9999"])
+@pytest.mark.parametrize("version", [b"0000", b"0001", b"0002", b"0004", b"9999"])
 def test_an_unknown_version_is_refused_with_words(tmp_path: Path, version: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(sealed(b"who knows", version))
