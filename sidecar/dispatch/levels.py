@@ -21,7 +21,7 @@ from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES, bytes_of
 from sidecar.dispatch.outages import Outages
 from sidecar.intake.alike import AlikeReader
-from sidecar.intake.columns import FEW, MANY
+from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
@@ -140,10 +140,8 @@ class LevelPartition:
         """Append records in offset order; the first seen time of all of them is ``now_ms``."""
         if (messages[0].offset() or 0) < self.position:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
-        headers = read_headers(messages)
         records: list[Outgoing] = []
-        for begin in range(0, len(messages), MANY):
-            some = messages[begin : begin + MANY], headers[begin : begin + MANY]
+        for some in stretches(messages, read_headers(messages)):
             records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
             self.position = (some[0][-1].offset() or 0) + 1
         if records:

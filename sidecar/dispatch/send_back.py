@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from connectors.contract import Header
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
-from sidecar.intake.columns import FEW, MANY
+from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.records import Headers, Outgoing, Rejection
@@ -64,10 +64,8 @@ class SendBackPartition:
         """Append records in offset order; each has been due since its own timestamp."""
         if (messages[0].offset() or 0) < self.position:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
-        headers = read_headers(messages)
         records: list[Outgoing] = []
-        for begin in range(0, len(messages), MANY):
-            some = messages[begin : begin + MANY], headers[begin : begin + MANY]
+        for some in stretches(messages, read_headers(messages)):
             records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
             self.position = (some[0][-1].offset() or 0) + 1
         self._waiting.add(now_ms, records)

@@ -40,7 +40,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
-from sidecar.intake.columns import FEW, MANY
+from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
@@ -237,8 +237,7 @@ class WheelPartition:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
         headers = read_headers(messages)
         try:
-            for begin in range(0, len(messages), MANY):
-                some = messages[begin : begin + MANY], headers[begin : begin + MANY]
+            for some in stretches(messages, headers):
                 if not (self._stage_alike(*some, now_ms) or self._stage_each(*some, now_ms)):
                     break
             self._take_in(now_ms)

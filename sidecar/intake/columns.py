@@ -4,7 +4,9 @@ An application's records carry the same headers in the same order. What holds fo
 the loops over it run in C.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from confluent_kafka import Message
 
 from sidecar.records import Headers
 
@@ -15,6 +17,14 @@ FEW = 20
 
 Column = tuple[tuple[str, bytes | None], ...]
 """A header of each record."""
+
+
+def stretches(
+    messages: Sequence[Message], headers: Sequence[Headers | None]
+) -> Iterator[tuple[Sequence[Message], Sequence[Headers | None]]]:
+    """All of them with their headers, `MANY` at a time."""
+    for begin in range(0, len(messages), MANY):
+        yield messages[begin : begin + MANY], headers[begin : begin + MANY]
 
 
 def columns_of(headers: Sequence[Headers | None]) -> list[tuple[str, Column]] | None:
