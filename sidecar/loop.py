@@ -20,6 +20,7 @@ from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
+from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
@@ -105,7 +106,7 @@ class Loop:
         }
         dead_letter_topic = names.dead_letter(settings.group_id)
         self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
-        self._limit = settings.batch_records
+        self._suspects = Suspects(settings.batch_records)
         self._in_hand: list[Draft] | None = None
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
@@ -264,7 +265,8 @@ class Loop:
         self._settle()
 
     def _prepare(self, drafts: list[Draft]) -> None:
-        share, share_bytes = self._limit // len(drafts), self._settings.batch_bytes // len(drafts)
+        share = self._settings.batch_records // len(drafts)
+        share_bytes = self._settings.batch_bytes // len(drafts)
         for source, records in drafts:
             if len(records) >= share // 2 and self._intake.sources.get((source.topic, source.partition)) is source:
                 try:
@@ -275,16 +277,16 @@ class Loop:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def _draft(self, now_ms: int) -> list[Draft]:
-        due = self._due(now_ms)
+        due = self._suspects.chosen(self._due(now_ms))
         drafts: list[Draft] = []
         if due and not self._switches.stop_dequeue:
-            share = max(1, self._limit // len(due))
+            room = self._settings.batch_records
+            share = max(1, room // len(due))
             share_bytes = max(1, self._settings.batch_bytes // len(due))
-            room = self._limit
             for source in due:
                 if room <= 0:
                     break
-                draft = self._take(source, now_ms, min(share, room), share_bytes)
+                draft = self._take(source, now_ms, min(share, room, self._suspects.limit(source)), share_bytes)
                 room -= sum(len(records) for _, records in draft)
                 drafts += draft
         return drafts + self._idle_progress(drafts) if self._is_now_and_then else drafts
@@ -358,23 +360,22 @@ class Loop:
         for draft in drafts:
             draft.source.confirm()
         self._put.committed()
-        self._limit = min(self._settings.batch_records, self._limit * 2)
+        self._suspects.committed(drafts)
         self._health.broker_answers()
         took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
         self._accounts.committed(drafts, self._in_hand_offsets, self._put, took_ms)
 
     def _abort(self, error: TransactionAbortedError) -> None:
-        """Take everything back; halve the batch until the record that Kafka refuses stands alone."""
+        """Take everything back; what Kafka refuses is looked for, or becomes a dead letter."""
         drafts, self._in_hand = self._in_hand or [], None
         refusals = self._publishing.abort()
         self._accounts.aborted()
         self._destinations.forget()
-        refusal = next((refusal for refusal in refusals if self._is_final(refusal[2])), None)
-        if refusal is not None:
-            records = [(draft.source, record) for draft in drafts for record in draft.records]
-            if len(records) == 1:
-                self._put.refuse(*records[0], _refused(refusal))
-            self._limit = max(1, len(records) // 2)
+        final = {refusal[0]: refusal for refusal in refusals if self._is_final(refusal[2])}
+        if final:
+            self._suspects.refused(drafts)
+            if _stand_alone(drafts):
+                self._refuse(drafts, final)
         else:
             self._outages.suspect(refusals)
             reason = _in_words(error.error, refusals)
@@ -387,6 +388,14 @@ class Loop:
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
                 self._put_back(draft)
+
+    def _refuse(self, drafts: list[Draft], refusals: dict[str, Refusal]) -> None:
+        """Of records that can't be parted, those for the topics that refuse them are dead letters from now on."""
+        records = [(draft.source, record) for draft in drafts for record in draft.records]
+        refused = [each for each in records if self._put.topic_of(*each) in refusals]
+        for source, record in refused or records:
+            refusal = refusals.get(self._put.topic_of(source, record), next(iter(refusals.values())))
+            self._put.refuse(source, record, _refused(refusal))
 
     def _is_final(self, error: KafkaError) -> bool:
         """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
@@ -423,6 +432,11 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
         offset, metadata = draft.source.progress
         offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
     return offsets
+
+
+def _stand_alone(drafts: list[Draft]) -> bool:
+    """Whether no smaller transaction can be made of them: one record, or what one record brings."""
+    return len({(draft.source, record[6]) for draft in drafts for record in draft.records}) == 1
 
 
 def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:

@@ -95,6 +95,7 @@ def batch(
             report = audit(spark, job, path, out, notes, Step)
             with Step("writing the report"):
                 files = _write(spark, report, out)
+            _vacuum(spark, [f"{out}/verdicts", *([] if kafka is None else [path])])
         finally:
             spark.stop()
     if as_json:
@@ -116,6 +117,14 @@ def _read_until_ms(spark: "SparkSession", facts: str | None, now_ms: int) -> int
     if until_ms is None:
         raise UsageError(f"nobody has said how far {facts} goes: the stream has not caught up yet; give --as-of")
     return until_ms
+
+
+def _vacuum(spark: "SparkSession", paths: list[str]) -> None:
+    """What batches of more than a week ago have left in the tables that this one has written anew."""
+    from spark import tables
+
+    for path in paths:
+        tables.vacuum_daily(spark, path)
 
 
 def _write(spark: "SparkSession", report: AuditReport, out: str) -> list[str]:

@@ -83,6 +83,11 @@ class DequeuePut:
         """Whether it is among the `rejections`."""
         return coordinates_of(source, record) in self.rejections
 
+    def topic_of(self, source: Source, record: Outgoing) -> str:
+        """Where it has gone in the transaction in hand."""
+        topic = record[0]
+        return self._dead_letter_topic if isinstance(topic, Rejection) or self.is_buried(source, record) else topic
+
     def committed(self) -> None:
         """The transaction in hand is final."""
         for coordinates in self.rejections:

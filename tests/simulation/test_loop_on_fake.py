@@ -55,6 +55,8 @@ class World:
         self.names = self.settings.topic_names
         self.metrics = Metrics("test")
         self.due_ms: dict[bytes, int] = {}
+        self.hopeless = 0
+        """Records for topics that take none."""
         self.processes: dict[str, Process] = {}
         self._producer = self.kafka.producer({"partitioner": "murmur2_random", "on_delivery": self._accepted})
         for level in (1, 2, 3):
@@ -69,11 +71,17 @@ class World:
         while self._producer.flush(1):
             pass
 
-    def schedule_for_level(self, level: int) -> None:
+    def schedule_for_level(self, level: int, destination: bytes = b"orders") -> None:
         """One record, which is sent with the next flush, or by itself."""
         name = b"%d" % len(self.due_ms)
         self.due_ms[name] = DELAYS_MS[level - 1]
-        self._producer.produce(self.names.level(level), name, name, headers=[("REAL_TOPIC", b"orders")])
+        self.hopeless += destination != b"orders"
+        self._producer.produce(self.names.level(level), name, name, headers=[("REAL_TOPIC", destination)])
+
+    def refuse(self, topic: str) -> None:
+        """There is a topic that takes no record."""
+        self.kafka.create_topic(topic)
+        self.kafka.faults.refuse(topic)
 
     def _accepted(self, error: KafkaError | None, message: Message) -> None:
         """A delay counts from the time that the broker puts on the record."""
@@ -89,6 +97,10 @@ class World:
         caller: Caller = InlineCaller() if self.chance.random() < 0.5 else LateCaller()
         return Loop(settings, make_clients(process, settings, clock, caller), clock, health, self.metrics)
 
+    def dead(self) -> list[tuple[bytes, int]]:
+        """The same of the sidecar's dead letters."""
+        return self._read(self.names.dead_letter("g"))
+
     def delivered(self) -> list[tuple[bytes, int]]:
         """Value and time of everything that a reader of what is committed sees at the destination."""
         return self._read("orders")
@@ -103,9 +115,10 @@ class World:
     def judge(self) -> None:
         """Every record went out once, to its destination or, where Kafka refused it, to the dead letters."""
         delivered = self._read("orders", wait_s=20)  # long enough for what was left open to time out
-        dead = self._read(self.names.dead_letter("g"))
+        dead = self.dead()
         assert sorted(value for value, _ in delivered + dead) == sorted(self.due_ms)
-        assert len(dead) <= sum(fault.kind is Kind.REFUSE for _, _, fault in self.kafka.faults.injected)
+        refusals = sum(fault.kind is Kind.REFUSE for _, _, fault in self.kafka.faults.injected)
+        assert self.hopeless <= len(dead) <= self.hopeless + refusals
         early = [value for value, at_ms in delivered if at_ms < self.due_ms[value]]
         assert not early
 
@@ -211,6 +224,38 @@ def test_nothing_is_delivered_before_its_time() -> None:
         if world.clock.now_ms() < min(world.due_ms.values()):
             assert world.delivered() == []
     run(world, loop, all_committed(world))
+    world.judge()
+
+
+def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> None:
+    world = World(0)
+    world.refuse("closed")
+    world.schedule_for_level(2, b"closed")
+    world.schedule(0)
+    world.clock.advance(5_000)
+    for _ in range(2_000):
+        world.schedule_for_level(1)
+    world.schedule(0)
+    world.clock.advance(1_000)
+    loop = run(world, world.sidecar(), lambda: bool(world.dead()), turns=60)
+    assert len(world.delivered()) < 1_000
+    run(world, loop, all_committed(world))
+    world.judge()
+
+
+def test_many_refused_records_hold_up_their_own_partitions_alone() -> None:
+    world = World(0)
+    world.refuse("closed")
+    for _ in range(100):
+        world.schedule_for_level(1, b"closed")
+    for _ in range(200):
+        world.schedule_for_level(2)
+    world.schedule(0)
+    world.clock.advance(10_000)
+    loop = run(world, world.sidecar(), lambda: len(world.delivered()) == 200, turns=60)
+    assert len(world.dead()) < 50
+    run(world, loop, all_committed(world))
+    assert len(world.dead()) == 100
     world.judge()
 
 
