@@ -97,7 +97,7 @@ class SourceMaker:
             partition,
             start_offset=start.offset,
             parser=self._send_back_parser,
-            judge=self._destinations.judge,
+            judge_all=self._destinations.judge_all,
             max_records=self._settings.read_ahead_records,
             max_bytes=self._settings.read_ahead_bytes,
         )

@@ -1,7 +1,10 @@
 """What the loop asks of Kafka about topics, and the topics it creates."""
 
+from collections.abc import Collection
+from concurrent.futures import Future
+
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from sidecar.dispatch.outages import Replicas
@@ -27,15 +30,15 @@ class TopicAdmin:
         self._admin = admin
         self._settings = settings
 
-    def count_partitions(self, topic: str) -> int:
+    def count_partitions(self, topics: Collection[str]) -> dict[str, int]:
         """0 where there is no such topic."""
-        return len(self._partitions(topic))
+        return {topic: len(infos) for topic, infos in self._partitions(topics).items()}
 
     def replicas(self, topic: str) -> dict[int, Replicas]:
         """How each partition of a topic is; empty where there is no such topic."""
         return {
             info.id: Replicas(info.leader is not None, len(info.isr), len(info.replicas))
-            for info in self._partitions(topic)
+            for info in self._partitions([topic])[topic]
         }
 
     def create_topic(self, topic: str) -> int:
@@ -58,7 +61,7 @@ class TopicAdmin:
             stop=stop_after_delay(_TIMEOUT_S),
             retry_error_callback=lambda _: 0,
         )
-        return patience(self.count_partitions, topic)
+        return patience(lambda: self.count_partitions([topic])[topic])
 
     def count_group_topics(self) -> int:
         """How many retry and dead-letter topics there are."""
@@ -70,11 +73,16 @@ class TopicAdmin:
         described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
         return str(self._admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(described.topic_id)
 
-    def _partitions(self, topic: str) -> list[TopicPartitionInfo]:
-        try:
-            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
-            return list(described[topic].result().partitions)
-        except KafkaException as error:
-            if error.args[0].code() in _NO_SUCH_TOPIC:
-                return []
-            raise
+    def _partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartitionInfo]]:
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=_TIMEOUT_S)
+        return {topic: _partitions_of(answer) for topic, answer in described.items()}
+
+
+def _partitions_of(answer: Future[TopicDescription]) -> list[TopicPartitionInfo]:
+    """None where there is no such topic."""
+    try:
+        return list(answer.result().partitions)
+    except KafkaException as error:
+        if error.args[0].code() in _NO_SUCH_TOPIC:
+            return []
+        raise

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import Header
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
-from sidecar.dispatch.destinations import Destinations, unknown_partition
+from sidecar.dispatch.destinations import Destinations, Verdicts, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
 from sidecar.errors import ClientsLostError
 from sidecar.records import Outgoing, Rejection, brought_by
@@ -59,13 +59,14 @@ class DequeuePut:
         """
         self.rejections.clear()
         partitions: dict[str | Rejection, int] = {}
+        verdicts = Verdicts(self._destinations, lambda: _topics_of(drafts))
         produce = publishing.produce
         refused, trace = self._refused, self._trace
         for source, records in drafts:
             for record in records:
                 topic, partition, key, value, headers, _, _, _ = record
                 if refused or not partition < partitions.get(topic, -1):
-                    rejection = self._judge(source, record, partitions)
+                    rejection = self._judge(source, record, partitions, verdicts)
                     if rejection is not None:
                         self._bury(publishing, source, record, rejection)
                         continue
@@ -94,7 +95,9 @@ class DequeuePut:
             self._refused.pop(coordinates, None)
             self._letter_size.pop(coordinates, None)
 
-    def _judge(self, source: Source, record: Outgoing, partitions: dict[str | Rejection, int]) -> Rejection | None:
+    def _judge(
+        self, source: Source, record: Outgoing, partitions: dict[str | Rejection, int], verdicts: Verdicts
+    ) -> Rejection | None:
         topic, partition = record[:2]
         if isinstance(topic, Rejection):
             return topic
@@ -104,15 +107,13 @@ class DequeuePut:
         if topic in self._onward.get(source.topic, ()):  # a roll, a replacement, a retry
             partitions[topic] = 0  # the key decides, or the partition that the record came from
             return None
-        for fresh in (False, True):
-            if topic not in partitions or fresh:
-                verdict = self._destinations.judge(topic, fresh=fresh)
-                if isinstance(verdict, Rejection):
-                    return verdict
-                partitions[topic] = verdict
-            if partition < partitions[topic]:
-                return None
-        return unknown_partition(topic, partition, partitions[topic])
+        verdict = verdicts.of(topic)
+        if isinstance(verdict, int) and partition >= verdict:
+            verdict = verdicts.again(topic)
+        if isinstance(verdict, Rejection):
+            return verdict
+        partitions[topic] = verdict
+        return None if partition < verdict else unknown_partition(topic, partition, verdict)
 
     def _deliver(self, publishing: Publishing, record: Outgoing) -> Rejection | None:
         """Produce one record with patience; says so when the client finds it too large."""
@@ -153,6 +154,10 @@ class DequeuePut:
         raise ClientsLostError(
             f"{self._dead_letter_topic} takes not even the reason of a rejection; raise its max.message.bytes"
         )
+
+
+def _topics_of(drafts: Sequence[Draft]) -> set[str]:
+    return {record[0] for _, records in drafts for record in records if not isinstance(record[0], Rejection)}
 
 
 def coordinates_of(source: Source, record: Outgoing) -> Coordinates:

@@ -1,10 +1,11 @@
 """Whether a destination can be delivered to, judged when a record is due.
 
 Metadata is asked for through a client that never makes the broker create a topic. A topic that exists is believed for a
-while; one that does not is asked for again with every batch, because it may have been created meanwhile.
+while; one that does not is asked for again with every batch, because it may have been created meanwhile. However many
+topics a batch names, Kafka is asked once: nobody else's records wait for a thousand answers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +16,7 @@ from sidecar.records import Rejection
 
 KNOWN_FOR_MS = 10_000
 UNKNOWN_FOR_MS = 100
+_KNOWN_MAX = 10_000
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY)
 
@@ -36,7 +38,7 @@ class Destinations:
     """Verdicts on destination topics: a partition count, or a rejection.
 
     Args:
-        count_partitions: asks Kafka; 0 when there is no such topic. Raises KafkaException when Kafka does not answer.
+        count_partitions: asks Kafka; 0 where there is no such topic. Raises KafkaException when Kafka does not answer.
         create_topic: creates a topic and tells how many partitions it has; used for retry and dead-letter topics, and
             for others where the policy says so.
         count_group_topics: how many retry and dead-letter topics there are in the cluster.
@@ -47,7 +49,7 @@ class Destinations:
         names: TopicNames,
         policy: DestinationPolicy,
         clock: Clock,
-        count_partitions: Callable[[str], int],
+        count_partitions: Callable[[Collection[str]], Mapping[str, int]],
         create_topic: Callable[[str], int],
         count_group_topics: Callable[[], int],
     ) -> None:
@@ -68,36 +70,61 @@ class Destinations:
         Raises:
             KafkaException: Kafka does not answer; no verdict.
         """
+        return self.judge_all([topic], fresh=fresh)[topic]
+
+    def judge_all(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, int | Rejection]:
+        """The same of many, for one question to Kafka."""
+        verdicts: dict[str, int | Rejection] = {}
+        allowed: list[str] = []
+        for topic in topics:
+            verdict = (None if fresh else self.known(topic)) or self._forbidden(topic)
+            if verdict is None:
+                allowed.append(topic)
+            else:
+                verdicts[topic] = verdict
+        if allowed:
+            found = self._find_all(allowed)
+            self._remember(found)
+            verdicts |= found
+        return verdicts
+
+    def known(self, topic: str) -> int | Rejection | None:
+        """The verdict, if Kafka has been asked not long ago."""
+        expires_ms, verdict = self._verdicts.get(topic, (0.0, None))
+        return verdict if self._clock.monotonic_ms() < expires_ms else None
+
+    def _remember(self, found: Mapping[str, int | Rejection]) -> None:
         now_ms = self._clock.monotonic_ms()
-        known = self._verdicts.get(topic)
-        if known is not None and now_ms < known[0] and not fresh:
-            return known[1]
-        verdict = self._forbidden(topic) or self._find(topic)
-        expires_ms = now_ms + (KNOWN_FOR_MS if isinstance(verdict, int) else UNKNOWN_FOR_MS)
-        if len(self._verdicts) >= 10_000:
+        if len(self._verdicts) + len(found) > _KNOWN_MAX:
             self._verdicts.clear()
-        self._verdicts[topic] = (expires_ms, verdict)
-        return verdict
+        for topic, verdict in found.items():
+            self._verdicts[topic] = (now_ms + (KNOWN_FOR_MS if isinstance(verdict, int) else UNKNOWN_FOR_MS), verdict)
 
     def forget(self) -> None:
         """Ask Kafka again for everything: a delivery failed in a way that fresh metadata may explain."""
         self._verdicts.clear()
 
-    def _find(self, topic: str) -> int | Rejection:
-        partitions = self._count_partitions(topic)
-        if partitions == 0 and (refusal := self._not_to_be_created(topic)):
-            return refusal
-        if partitions == 0:
-            try:
-                partitions = self._create_topic(topic)
-            except KafkaException as exception:
-                error: KafkaError = exception.args[0]
-                if error.retriable() or error.code() in _NO_ANSWER:
-                    raise
-                return Rejection(
-                    ErrorCode.DESTINATION_REFUSED,
-                    f"'{topic}' cannot be created: {error.str()}{self._remedy(topic, error)}",
-                )
+    def _find_all(self, topics: Collection[str]) -> dict[str, int | Rejection]:
+        partitions = self._count_partitions(topics)
+        missing = [topic for topic in topics if not partitions[topic]]
+        group_topics = self._count_group_topics() if any(map(self._names.is_group_topic, missing)) else 0
+        found: dict[str, int | Rejection] = dict(partitions)
+        for topic in missing:
+            found[topic] = self._not_to_be_created(topic, group_topics) or self._create(topic)
+            group_topics += isinstance(found[topic], int) and self._names.is_group_topic(topic)
+        return found
+
+    def _create(self, topic: str) -> int | Rejection:
+        try:
+            partitions = self._create_topic(topic)
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.retriable() or error.code() in _NO_ANSWER:
+                raise
+            return Rejection(
+                ErrorCode.DESTINATION_REFUSED,
+                f"'{topic}' cannot be created: {error.str()}{self._remedy(topic, error)}",
+            )
         if partitions == 0:
             return Rejection(ErrorCode.UNKNOWN_DESTINATION, f"'{topic}' has been created, but Kafka does not show it")
         return partitions
@@ -109,10 +136,10 @@ class Destinations:
         other = "another name" if group is None else f"another id for group '{group}'"
         return f"; Kafka takes '.' and '_' for the same in names of topics, so choose {other}"
 
-    def _not_to_be_created(self, topic: str) -> Rejection | None:
+    def _not_to_be_created(self, topic: str, group_topics: int) -> Rejection | None:
         most = self._policy.max_group_topics
         if self._names.is_group_topic(topic):
-            if self._count_group_topics() >= most:
+            if group_topics >= most:
                 return Rejection(
                     ErrorCode.TOO_MANY_GROUP_TOPICS,
                     f"there is no topic '{topic}', and with {most} retry and dead-letter topics there are as many as "
@@ -134,6 +161,34 @@ class Destinations:
         else:
             why = not_allowed(self._names, self._policy, topic)
         return None if why is None else Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, why)
+
+
+class Verdicts:
+    """Verdicts on the destinations of one batch, none of which Kafka is asked for more than once, or once again.
+
+    Args:
+        topics: all of them, where Kafka has to be asked.
+    """
+
+    def __init__(self, destinations: Destinations, topics: Callable[[], Collection[str]]) -> None:
+        self._destinations = destinations
+        self._topics = topics
+        self._found: dict[str, int | Rejection] = {}
+        self._found_again: set[str] = set()
+
+    def of(self, topic: str) -> int | Rejection:
+        """See `Destinations.judge`."""
+        if topic not in self._found:
+            known = self._destinations.known(topic)
+            self._found |= self._destinations.judge_all(self._topics()) if known is None else {topic: known}
+        return self._found[topic]
+
+    def again(self, topic: str) -> int | Rejection:
+        """What Kafka says of it now."""
+        if topic not in self._found_again:
+            self._found[topic] = self._destinations.judge(topic, fresh=True)
+            self._found_again.add(topic)
+        return self._found[topic]
 
 
 def not_allowed(names: TopicNames, policy: DestinationPolicy, topic: str) -> str | None:

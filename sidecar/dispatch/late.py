@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sidecar.records import Outgoing
-
-RECORD_OVERHEAD_BYTES = 500
-"""What a record takes in memory beside its value, about."""
+from sidecar.sizes import bytes_of, size_of
 
 
 class Batch(NamedTuple):
@@ -30,7 +28,7 @@ class Late:
         self._taken: list[Batch] = []
         self.count = 0
         self.size_bytes = 0
-        """Of the values and of what goes with them, about."""
+        """See `sidecar.sizes`."""
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -113,11 +111,6 @@ def _fitting(records: list[Outgoing], max_records: int, max_bytes: int) -> int:
         is_new = count == 0 or record[6] != records[count - 1][6]
         if is_new and count and (count >= max_records or size_bytes >= max_bytes):
             break
-        size_bytes += len(record[3] or b"") + RECORD_OVERHEAD_BYTES
+        size_bytes += size_of(record)
         count += 1
     return count
-
-
-def bytes_of(records: list[Outgoing]) -> int:
-    """What records take in memory, about."""
-    return sum([len(record[3] or b"") for record in records]) + RECORD_OVERHEAD_BYTES * len(records)

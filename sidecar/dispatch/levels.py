@@ -18,7 +18,6 @@ from confluent_kafka import Message
 from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES, bytes_of
 from sidecar.dispatch.outages import Outages
 from sidecar.intake.alike import AlikeReader
 from sidecar.intake.columns import FEW, stretches
@@ -26,6 +25,7 @@ from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
 from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.sizes import bytes_of, size_of
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
@@ -75,12 +75,12 @@ class Chunk:
         for record in records:
             if count == max_records or record[5] > now_ms or (count and size_bytes >= max_bytes):
                 break
-            size_bytes += _size_bytes(record)
+            size_bytes += size_of(record)
             count += 1
         if count == 0:
             return None, self
         head = Chunk(records[:count], size_bytes)
-        return head, Chunk(records[count:], self.size_bytes - size_bytes) if count < len(records) else None
+        return head, Chunk(records[count:], max(0, self.size_bytes - size_bytes)) if count < len(records) else None
 
 
 class LevelPartition:
@@ -115,7 +115,7 @@ class LevelPartition:
         self.delay_ms = delay_ms
         self.position = start_offset
         """The next offset to be read."""
-        self._committed = start_offset
+        self._committed = self._taken_below = start_offset
         self._rejected_below = progress.rejected_below
         self._parse = parser.parse
         self._outages = outages
@@ -210,7 +210,7 @@ class LevelPartition:
         self._rejected_below = offset + 1
         record: Outgoing = (rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers)
         self._rejected.append(record)
-        self._rejected_bytes += _size_bytes(record)
+        self._rejected_bytes += size_of(record)
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class LevelPartition:
             if room_bytes <= 0:
                 break
             taken.append(record)
-            room_bytes -= _size_bytes(record)
+            room_bytes -= size_of(record)
         self._taken_rejected, self._rejected = list(taken), self._rejected[len(taken) :]
         self._rejected_bytes -= max_bytes - room_bytes
         while self._waiting and len(taken) < max_records and room_bytes > 0:
@@ -270,6 +270,7 @@ class LevelPartition:
             self._taken.append(head)
             taken += head.records
             room_bytes -= head.size_bytes
+        self._taken_below = self._done_below
         return self._outages.postponed(taken, now_ms) if self._outages else taken
 
     def _count(self, chunk: "Chunk", sign: int) -> None:
@@ -305,7 +306,7 @@ class LevelPartition:
 
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""
-        self._committed = self._done_below
+        self._committed = self._taken_below
         self._taken = []
         self._taken_rejected = []
 
@@ -315,10 +316,6 @@ class LevelPartition:
             self._waiting.appendleft(chunk)
             self._count(chunk, 1)
         self._rejected = self._taken_rejected + self._rejected
-        self._rejected_bytes += sum(map(_size_bytes, self._taken_rejected))
+        self._rejected_bytes += sum(map(size_of, self._taken_rejected))
         self._taken = []
         self._taken_rejected = []
-
-
-def _size_bytes(record: Outgoing) -> int:
-    return len(record[3] or b"") + RECORD_OVERHEAD_BYTES

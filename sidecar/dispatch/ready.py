@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sidecar.dispatch.late import RECORD_OVERHEAD_BYTES
 from sidecar.records import Outgoing, decode_record
+from sidecar.sizes import size_of
 from sidecar.store.layout import Int64Array
 from sidecar.store.timer_store import Loaded, TimerStore
 
@@ -21,17 +21,13 @@ Key = tuple[int, int]
 class Joined:
     """A record that arrived for a loaded slot: on disk, and still at hand."""
 
-    __slots__ = ("key", "record", "stored")
+    __slots__ = ("key", "record", "size_bytes", "stored")
 
     def __init__(self, key: Key, record: Outgoing, stored: Loaded) -> None:
         self.key = key
         self.record = record
         self.stored = stored
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in memory, about."""
-        return RECORD_OVERHEAD_BYTES + len(self.record[3] or b"")
+        self.size_bytes = size_of(record)
 
     def __lt__(self, other: "Joined") -> bool:
         return self.key < other.key
@@ -67,7 +63,7 @@ class Ready:
         self._in_slots = 0
         self._joined: list[Joined] = []
         self.joined_bytes = 0
-        """Of their values, and of what goes with them, about."""
+        """See `sidecar.sizes`."""
         self._taken: list[tuple[Slot, int]] = []
         self._taken_joined: list[Joined] = []
 
@@ -141,7 +137,7 @@ class Ready:
             self.joined_bytes -= joined.size_bytes
             self._taken_joined.append(joined)
             records.append(joined.record)
-            max_bytes -= len(joined.record[3] or b"")
+            max_bytes -= joined.size_bytes
         return records
 
     def confirm(self) -> None:

@@ -7,7 +7,7 @@ The retry topic is judged, and made where it is missing, before its messages wai
 time to find it, and a group that may have none is told at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import repeat
 
 from confluent_kafka import Message
@@ -29,7 +29,7 @@ class SendBackPartition:
 
     Args:
         start_offset: the committed offset, where reading begins.
-        judge: how many partitions a retry topic has, or why the group may have none; creates what is missing.
+        judge_all: how many partitions each retry topic has, or why the group may have none; creates what is missing.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
     """
 
@@ -40,7 +40,7 @@ class SendBackPartition:
         *,
         start_offset: int,
         parser: SendBackParser,
-        judge: Callable[[str], int | Rejection],
+        judge_all: Callable[[Collection[str]], Mapping[str, int | Rejection]],
         max_records: int,
         max_bytes: int,
     ) -> None:
@@ -48,9 +48,9 @@ class SendBackPartition:
         self.partition = partition
         self.position = start_offset
         """The next offset to be read."""
-        self._committed = start_offset
+        self._committed = self._taken_below = start_offset
         self._parser = parser
-        self._judge = judge
+        self._judge_all = judge_all
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._waiting = Late()
@@ -157,15 +157,17 @@ class SendBackPartition:
         Raises:
             KafkaException: there is no telling whether the retry topics are there; nothing has been taken.
         """
-        if not self._waiting or max_records <= 0:
-            return []
-        refused = self._refused()
-        taken = self._waiting.take(max_records, max_bytes).records
+        taken: list[Outgoing] = []
+        refused: dict[bytes | None, Rejection] = {}
+        if self._waiting and max_records > 0:
+            refused = self._refused()
+            taken = self._waiting.take(max_records, max_bytes).records
+        self._taken_below = self._done_below
         return [_unless_refused(record, refused) for record in taken] if refused else taken
 
     def _refused(self) -> dict[bytes | None, Rejection]:
         """The retry topics that cannot be had, and why."""
-        verdicts = {topic: self._judge(topic) for topic in self._retry_topics}
+        verdicts = self._judge_all(self._retry_topics)
         return {topic.encode(): verdict for topic, verdict in verdicts.items() if isinstance(verdict, Rejection)}
 
     def prepare(self, max_records: int, max_bytes: int) -> None:
@@ -195,7 +197,7 @@ class SendBackPartition:
 
     def confirm(self) -> None:
         """What was taken is sent on and the progress committed."""
-        self._committed = self._done_below
+        self._committed = self._taken_below
         self._waiting.confirm()
         if not self._waiting:
             self._retry_topics.clear()

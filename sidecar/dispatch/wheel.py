@@ -48,6 +48,7 @@ from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing, Rejection, brought_by, encode_headers, for_disk
+from sidecar.sizes import bytes_of
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import open_store
@@ -585,7 +586,7 @@ class WheelPartition:
                 max_records -= len(stored)
             if arrived_ms is None or max_records <= 0 or self._is_more_due(until_ms):
                 break
-            max_bytes -= sum([len(record[3] or b"") for record in stored])
+            max_bytes -= bytes_of(stored)
             if max_bytes <= 0:
                 break
             # 2. Then those.

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header
 from connectors.kafka import BY_KEY
 from sidecar.intake.columns import Column, columns_of, rows_of, values_of
-from sidecar.intake.parse import DIGITS_MAX
+from sidecar.intake.parse import DIGITS_MAX, LATEST_DUE_MS
 from sidecar.records import Headers, Outgoing
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -89,6 +89,8 @@ class AlikeReader:
         if topics is None or times is None:
             return None
         due_ms, told = times
+        if max(due_ms) > LATEST_DUE_MS:
+            return None
         offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
         ids: Sequence[bytes | None] = plain.get(_UNIQ_KEY, ())
         if not ids:

@@ -14,10 +14,12 @@ from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
+from sidecar.intake.headers import read_headers
 from sidecar.intake.progress import ProgressError, Start, Stop
 from sidecar.intake.reopening import Place, Reopening
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
+from sidecar.sizes import SAMPLED, header_bytes
 from sidecar.source import Source
 from sidecar.store.errors import StoreError
 
@@ -29,9 +31,6 @@ SourceFactory = Callable[[str, int, Start, Exception | None], Source]
 SOURCE_FAILURES = (OSError, StoreError)
 """What a source raises when its local store fails."""
 _OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
-
-_SAMPLED = 50
-"""Of so many records the size of one is looked at."""
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
@@ -162,8 +161,9 @@ class EnqueueGet:
 
     def _fitting(self, messages: list[Message]) -> int:
         """How many records to read next, if they are as large as these."""
-        sample = messages[::_SAMPLED]
-        sample_bytes = sum(map(len, sample))
+        sample = messages[::SAMPLED]
+        keys, headers = map(Message.key, sample), read_headers(sample)
+        sample_bytes = sum(map(len, sample)) + sum(len(key or b"") for key in keys) + sum(map(header_bytes, headers))
         return max(1, min(self._batch_records, self._batch_bytes * len(sample) // max(1, sample_bytes)))
 
     # --- records ------------------------------------------------------------------------------------------------------

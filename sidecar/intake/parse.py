@@ -21,6 +21,9 @@ from sidecar.records import Headers, Rejection
 PARSER_VERSION = 1
 
 _MAX_PARTITION = 2**31 - 1
+LATEST_DUE_MS = 253_402_300_799_999
+"""The end of the year 9999. Only a timestamp that a producer has made up leads beyond it."""
+
 _TOPIC_CACHE_ENTRIES = 10_000
 DIGITS_MAX = 18
 _NUMBER_MAX = 10**DIGITS_MAX - 1

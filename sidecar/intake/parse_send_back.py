@@ -27,8 +27,10 @@ from connectors.contract import (
 from sidecar.intake.columns import columns_of, rows_of, values_of
 from sidecar.intake.parse import show, whole_number
 from sidecar.records import Headers, Rejection
+from sidecar.sizes import header_bytes
 
 _ROUTE_CACHE_ENTRIES = 10_000
+_ROUTE_CACHE_ENTRY_BYTES = 2_000
 _MAX_RECONSUME = 2**31 - 2
 
 _REAL_TOPIC = str(Header.REAL_TOPIC)
@@ -105,9 +107,11 @@ class SendBackParser:
             found = self._find(deciding)
             if isinstance(found, Rejection):
                 return found
-            if len(self._routes) >= _ROUTE_CACHE_ENTRIES:
-                self._routes.clear()
-            self._routes[question] = route = found
+            route = found
+            if header_bytes(deciding) <= _ROUTE_CACHE_ENTRY_BYTES:
+                if len(self._routes) >= _ROUTE_CACHE_ENTRIES:
+                    self._routes.clear()
+                self._routes[question] = route
         topic, retry_topic, added = route
         carried += added
         uniq_key = uniq_key or origin_id or b"%b%d" % (id_prefix, offset)

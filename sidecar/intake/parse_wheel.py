@@ -12,7 +12,7 @@ from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels,
 from connectors.durations import format_duration
 from sidecar.intake.alike import Alike, AlikeReader
 from sidecar.intake.copies import Copies
-from sidecar.intake.parse import DIGITS_MAX, Parser, show, whole_number
+from sidecar.intake.parse import DIGITS_MAX, LATEST_DUE_MS, Parser, show, whole_number
 from sidecar.plan import Plan
 from sidecar.records import Headers, Rejection
 
@@ -130,7 +130,7 @@ class WheelParser:
             return None
         else:
             due_ms = int(deliver)
-        if due_ms - timestamp_ms > max_delay_ms:
+        if due_ms - timestamp_ms > max_delay_ms or due_ms > LATEST_DUE_MS:
             return None
         uniq_key = given_id or self._id_format % offset
         delivered.append((_UNIQ_KEY, uniq_key))
@@ -166,6 +166,11 @@ class WheelParser:
             return due_ms
         if copied is None and due_ms - timestamp_ms > plan.max_delay_ms:  # a copy was accepted once
             return _too_long(due_ms - timestamp_ms, plan)
+        if due_ms > LATEST_DUE_MS:
+            return Rejection(
+                ErrorCode.DELAY_TOO_LONG,
+                f"with a timestamp of {timestamp_ms} the record would be due after the year 9999",
+            )
         origin_offset, roll_times, not_before_ms, roll_after_ms = copied or (offset, 0, 0, 0)
         if origin_offset is None:
             origin_offset = offset

@@ -1,5 +1,6 @@
 """Due records go out; those that cannot go out become dead letters, and none holds up another."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,9 +141,9 @@ def bench() -> Bench:
     topics = {"orders": 3, "bills": 1, DLQ: 1}
     asked: list[str] = []
 
-    def count_partitions(topic: str) -> int:
-        asked.append(topic)
-        return topics.get(topic, 0)
+    def count_partitions(names: Collection[str]) -> dict[str, int]:
+        asked.append(" ".join(sorted(names)))
+        return {topic: topics.get(topic, 0) for topic in names}
 
     destinations = Destinations(TopicNames(), AnyTopic(), ManualClock(), count_partitions, lambda _: 0, lambda: 0)
     return Bench(DequeuePut(destinations, DLQ, ONWARD), RecordingPublishing(), topics, asked)
@@ -195,6 +196,20 @@ def test_what_the_sidecar_itself_sends_on_goes_there_unasked(
 def test_a_destination_is_judged_once_a_batch(bench: Bench) -> None:
     bench.run(*(a_record(offset) for offset in range(5)), a_record(5, partition=1))
     assert bench.asked == ["orders"]
+
+
+def test_kafka_is_asked_once_for_all_destinations_of_a_batch(bench: Bench) -> None:
+    """Everybody's records are in it: they do not wait for as many answers as there are names."""
+    records = [a_record(number, f"absent-{number % 10}") for number in range(50)]
+    letters = bench.run(a_record(50), *records, a_record(51, "bills"))
+    assert codes(letters[1:-1]) == ["UNKNOWN_DESTINATION"] * 50
+    assert bench.asked == [" ".join(sorted(["orders", "bills", *{f"absent-{number}" for number in range(10)}]))]
+
+
+def test_for_partitions_that_are_not_there_kafka_is_asked_once_more(bench: Bench) -> None:
+    bench.run(*(a_record(offset, partition=3 + offset % 2) for offset in range(50)))
+    assert bench.asked == ["orders", "orders"]
+    assert len(bench.put.rejections) == 50
 
 
 def test_a_full_queue_is_waited_for_and_nothing_changes_places(bench: Bench) -> None:

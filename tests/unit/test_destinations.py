@@ -1,6 +1,6 @@
 """Whether a destination can be delivered to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -36,13 +36,15 @@ class Cluster:
 
     topics: dict[str, int] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    questions: int = 0
     created: list[str] = field(default_factory=list)
     refusal: int | None = None
     reason: str | None = None
 
-    def count_partitions(self, topic: str) -> int:
-        self.asked.append(topic)
-        return self.topics.get(topic, 0)
+    def count_partitions(self, topics: Collection[str]) -> dict[str, int]:
+        self.asked += topics
+        self.questions += 1
+        return {topic: self.topics.get(topic, 0) for topic in topics}
 
     def create_topic(self, topic: str) -> int:
         if self.refusal is not None:
@@ -112,7 +114,7 @@ def test_a_topic_that_kafka_refuses_to_create_is_refused_and_holds_up_nothing(ma
 
 
 def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
-    def no_answer(topic: str) -> int:
+    def no_answer(_: Collection[str]) -> dict[str, int]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     destinations = Destinations(TopicNames(), Policy(), ManualClock(), no_answer, lambda _: 0, lambda: 0)
@@ -146,6 +148,31 @@ def test_no_more_group_topics_are_created_than_there_may_be(make: Make) -> None:
     cluster.topics["RETRY-c"] = 4
     destinations.forget()
     assert destinations.judge("RETRY-c") == 4, "one that is there is used, however many there are"
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+def test_kafka_is_asked_once_for_all_that_it_has_to_be_asked_for(make: Make) -> None:
+    destinations, cluster, clock = make(orders=3, bills=1)
+    destinations.judge("orders")
+    verdicts = destinations.judge_all(["orders", "bills", "absent", "__consumer_offsets", "RETRY-a"])
+    assert cluster.questions == 2
+    assert cluster.asked == ["orders", "bills", "absent", "RETRY-a"]
+    assert (verdicts["orders"], verdicts["bills"], verdicts["RETRY-a"]) == (3, 1, 1)
+    codes = [rejected(verdicts[topic]).code for topic in ("absent", "__consumer_offsets")]
+    assert codes == [ErrorCode.UNKNOWN_DESTINATION, ErrorCode.DESTINATION_NOT_ALLOWED]
+    clock.advance(UNKNOWN_FOR_MS)
+    assert destinations.judge_all(verdicts) == verdicts
+    assert cluster.asked[4:] == ["absent"]
+
+
+def test_of_many_missing_group_topics_no_more_are_created_than_there_may_be(make: Make) -> None:
+    destinations, cluster, _ = make(Policy(max_group_topics=3), **{"DLQ-timewheel": 1})
+    verdicts = destinations.judge_all([f"RETRY-{group}" for group in "abc"])
+    assert list(verdicts.values())[:2] == [1, 1]
+    assert rejected(verdicts["RETRY-c"]).code is ErrorCode.TOO_MANY_GROUP_TOPICS
+    assert cluster.created == ["RETRY-a", "RETRY-b"]
 
 
 # --- what is remembered -----------------------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ def test_the_end_of_the_log_moves_progress_over_offsets_without_records() -> Non
     partition = a_partition()
     partition.reached_end(9)
     assert partition.has_progress
+    assert partition.take(NOW_MS, 0, 0) == []
     assert partition.progress[0] == 9
     partition.confirm()
     assert not partition.has_progress
@@ -396,16 +397,17 @@ class LevelMachine(RuleBasedStateMachine):
             left = deliverable[len(records) :]
             assert not left or self.due_ms(left[0].offset()) > self.now_ms
         self.in_hand = taken
+        self.told = self.partition.progress
 
     @precondition(lambda self: self.in_hand is not None)
     @rule()
     def commit(self) -> None:
-        self.committed = self.partition.progress
+        self.committed = self.told
         self.partition.confirm()
         for offset in offsets(self.in_hand or []):
             self.published[offset] = self.published.get(offset, 0) + 1
         self.in_hand = None
-        assert not self.partition.has_progress
+        assert self.partition.has_progress == (self.partition.progress[0] > self.committed[0])
 
     @precondition(lambda self: self.in_hand is not None)
     @rule()
@@ -416,6 +418,7 @@ class LevelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.in_hand is None and self.partition.has_progress)
     @rule()
     def commit_idle_progress(self) -> None:
+        self.partition.take(NOW_MS, 0, 0)
         self.committed = self.partition.progress
         self.partition.confirm()
 

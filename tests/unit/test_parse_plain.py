@@ -1,5 +1,7 @@
 """The short way through the wheel's parser: either it has no answer, or the one that the long way gives."""
 
+import pytest
+from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,5 +81,18 @@ def test_a_message_that_was_accepted_is_not_too_far_ahead_when_it_comes_back() -
     assert parser.parse(headers, 9, AT_MS, PLAN) == ("orders", BY_KEY, [], b"u", due_ms, 1, 7, 0, 0)
     others = headers[:-1]
     rejected = parser.parse(others, 9, AT_MS, PLAN)
+    assert isinstance(rejected, Rejection)
+    assert rejected.code is ErrorCode.DELAY_TOO_LONG
+
+
+@pytest.mark.parametrize("times", [[("TIMER_DELAY_MS", b"1000")], [("TIMER_DELIVER_MS", b"9" * 18)]])
+def test_a_timestamp_that_leads_beyond_all_calendars_is_rejected(times: Headers) -> None:
+    """Brokers that set no limit take any timestamp from a producer."""
+    parser, timestamp_ms = make(), 2**63 - 1
+    headers: Headers = [("REAL_TOPIC", b"orders"), *times]
+    batch = [Message(offset=n, headers=headers, timestamp=(1, timestamp_ms)) for n in range(2)]  # type: ignore[arg-type]
+    assert parser.alike(batch, [headers, headers]) is None
+    assert parser.plain(headers, 9, timestamp_ms, MAX_DELAY_MS) is None
+    rejected = parser.parse(headers, 9, timestamp_ms, PLAN)
     assert isinstance(rejected, Rejection)
     assert rejected.code is ErrorCode.DELAY_TOO_LONG

@@ -1,6 +1,6 @@
 """The send-back topic: where a failed message goes, what it carries, and how a partition of them makes progress."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -214,16 +214,31 @@ def test_what_cannot_be_retried_is_rejected(code: ErrorCode, headers: Headers) -
     assert rejected(*headers).message
 
 
+def test_what_is_remembered_of_routes_is_bounded_in_bytes_too() -> None:
+    """Of a header that comes twice the last counts: before it anything may stand."""
+    parser = SendBackParser(TopicNames(), LEVELS, "timewheel")
+    headers: Headers = [("DELAY", b"1" * 10**6), ("DELAY", b"0"), ("CONSUMER_GROUP", b"g"), ("RETRY_TOPIC", b"orders")]
+    for number in range(3):
+        headers[0] = ("DELAY", b"%d" % number * 10**6)
+        assert parser.parse(headers, b"sb-0-", 7)[:2] == ("SCHEDULE_TOPIC_XXXX-3", "RETRY-g")
+    assert not parser._routes
+    parser.parse(headers[1:], b"sb-0-", 7)
+    assert len(parser._routes) == 1
+
+
 # --- a partition ------------------------------------------------------------------------------------------------------
 
 
 def a_partition(judge: Callable[[str], int | Rejection] = lambda _: 1, **limits: int) -> SendBackPartition:
+    def judge_all(topics: Collection[str]) -> dict[str, int | Rejection]:
+        return {topic: judge(topic) for topic in topics}
+
     return SendBackPartition(
         TOPIC,
         PARTITION,
         start_offset=5,
         parser=SendBackParser(TopicNames(), LEVELS, "timewheel"),
-        judge=judge,
+        judge_all=judge_all,
         **{"max_records": MANY, "max_bytes": MANY, **limits},
     )
 
@@ -273,6 +288,20 @@ def test_the_end_of_the_log_is_progress() -> None:
     assert partition.has_progress
     assert partition.take(NOW_MS, 0, 0) == []
     assert partition.progress == (11, "")
+    partition.confirm()
+    assert not partition.has_progress
+
+
+def test_what_is_read_while_a_transaction_commits_is_not_committed_with_it() -> None:
+    partition = a_partition()
+    partition.offer([a_message(5)], NOW_MS)
+    partition.take(NOW_MS, MANY, MANY)
+    assert partition.progress == (6, "")
+    partition.reached_end(7)
+    partition.confirm()
+    assert partition.has_progress
+    partition.take(NOW_MS, 0, 0)
+    assert partition.progress == (7, "")
     partition.confirm()
     assert not partition.has_progress
 

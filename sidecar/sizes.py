@@ -1,0 +1,31 @@
+"""How much memory records take, about: what bounds read-aheads and transactions."""
+
+from collections.abc import Sequence
+
+from sidecar.records import Headers, Outgoing
+
+RECORD_OVERHEAD_BYTES = 500
+"""What a record takes beside its value, key and headers."""
+
+SAMPLED = 50
+"""Of so many records the headers of one are looked at, where records are counted together."""
+
+
+def header_bytes(headers: Headers | bytes | None) -> int:
+    """Of headers, encoded or not."""
+    if isinstance(headers, bytes):
+        return len(headers)
+    return sum([len(name) + len(value or b"") for name, value in headers or ()])
+
+
+def size_of(record: Outgoing) -> int:
+    """Of one record, with its headers as they came."""
+    return RECORD_OVERHEAD_BYTES + len(record[2] or b"") + len(record[3] or b"") + header_bytes(record[7])
+
+
+def bytes_of(records: Sequence[Outgoing]) -> int:
+    """Of many."""
+    sample = records[::SAMPLED]
+    beside_values = sum([len(record[2] or b"") + header_bytes(record[7]) for record in sample])
+    values = sum([len(record[3] or b"") for record in records])
+    return values + RECORD_OVERHEAD_BYTES * len(records) + beside_values * len(records) // max(1, len(sample))
