@@ -39,6 +39,7 @@ _SKEW_MS = 60_000  # between the clocks that stamp what is asked for, and what a
 
 _ASKING = (*ASKS, "rolled", "retry", "invalid")
 _COLUMNS = [field.name for field in SCHEMA]
+_PLACE = ["topic", "partition", "offset"]
 _TOLD = ("id", "destination", "topic", "partition", "offset", "due_ms")
 
 
@@ -96,6 +97,7 @@ class Watch:
         self._sink = sink
         self._tell = tell
         self._surveyed_ms: int | None = None
+        self._settled_ms = 0
         self._judged_ms = sink.judged_until_ms()
 
     def look(self, as_of_ms: int) -> int:
@@ -130,33 +132,43 @@ class Watch:
         suspects = _suspects(known, from_ms, to_ms).persist()
         if suspects.isEmpty():
             return iter(())
-        judged = reconcile(_related(known, suspects), self._names, Rules(as_of_ms, self._grace_ms))
-        missing = (F.col("verdict") == "missing") & _is_within(F.col("due_ms"), from_ms, to_ms)
+        related, rules = _related(known, suspects), Rules(as_of_ms, self._grace_ms)
+        is_meant = _is_within(F.col("due_ms"), from_ms, to_ms)
+        judged = reconcile(related, self._names, rules).where(is_meant).persist()
+        unseen = _unseen(related, judged)
+        if not unseen.isEmpty():
+            older = _speaking_of(self._settled(), unseen).select(_COLUMNS)
+            related = related.unionByName(older).dropDuplicates(_PLACE).localCheckpoint()
+            judged = reconcile(related, self._names, rules).where(is_meant)
         # Of what replaces a suspect only that is known: whether it has come was not looked up.
-        overdue = judged.where(missing).join(suspects, "id", "left_semi")
+        overdue = judged.where("verdict = 'missing'").join(suspects, "id", "left_semi")
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
         return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())
 
     def _known(self, as_of_ms: int) -> DataFrame:
         """All that can matter to what is due about now: since the survey everything, and before it what it found."""
-        assert self._surveyed_ms is not None
-        since_ms = self._surveyed_ms - STRAGGLERS_MS
-        recent = _since(tables.read_facts(self._spark, self._facts), since_ms)
-        settled = tables.read(self._spark, self._survey)
-        return settled.select(_COLUMNS).unionByName(recent.select(_COLUMNS)).where(F.col("timestamp_ms") <= as_of_ms)
+        recent = _since(tables.read_facts(self._spark, self._facts), self._settled_ms)
+        surveyed = tables.read(self._spark, self._survey)
+        return surveyed.select(_COLUMNS).unionByName(recent.select(_COLUMNS)).where(F.col("timestamp_ms") <= as_of_ms)
+
+    def _settled(self) -> DataFrame:
+        """What is in the table from before, whether a survey found it or not."""
+        return tables.read_facts(self._spark, self._facts).where(F.col("timestamp_ms") < self._settled_ms)
 
     def _look_ahead(self, as_of_ms: int) -> None:
         """Survey: of the settled facts, those of ids that fall due from an hour ago to an hour on."""
-        settled = tables.read_facts(self._spark, self._facts).where(F.col("timestamp_ms") < as_of_ms - STRAGGLERS_MS)
+        self._settled_ms = as_of_ms - STRAGGLERS_MS
+        settled = self._settled()
         soon = _is_within(_due(), as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
         ids = settled.where(F.col("kind").isin(*_ASKING) & soon).select("id").distinct()
         tables.write(_related(settled, ids).select(_COLUMNS), self._survey)
         self._surveyed_ms = as_of_ms
+        tables.vacuum(self._spark, self._survey, is_private=True)
 
 
 def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
-    """Ids of what was due in a range and has, at first sight, not come: the few that the verdicts are needed for.
+    """Ids of what was due in a range and has, at first sight, not come as often as it was asked for: a few.
 
     What an arrival says of its due time is believed here only where it is the right one.
     """
@@ -166,21 +178,44 @@ def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
     sums = (
         known.where(asks | comes)
         .groupBy(*IDENTITY, "due_ms")
-        .agg(F.count_if(asks).alias("asks"), F.count_if(comes).alias("arrivals"))
+        .agg(
+            F.count_if(asks).alias("asks"),
+            F.count_if(asks & kind.isin(*ASKS)).alias("originals"),
+            F.count_if(comes).alias("arrivals"),
+        )
     )
-    return sums.where("asks > 0 and arrivals = 0").select("id").distinct()
+    return sums.where("asks > 0 and arrivals < greatest(originals, 1)").select("id").distinct()
+
+
+def _unseen(related: DataFrame, judged: DataFrame) -> DataFrame:
+    """Ids of which replacements that have not come found nothing to replace, not even that it had gone out.
+
+    What is not due for long is in no survey: the table knows of it.
+    """
+    void = judged.where("verdict = 'cancelled_too_late' and arrivals = 0").select(*_PLACE)
+    replaced = related.where("kind = 'replace'").join(void, _PLACE, "left_semi").select(F.col("replaces").alias("id"))
+    others = related.where(F.col("kind").isin(*_ASKING)).join(void, _PLACE, "left_anti")
+    return replaced.join(others, "id", "left_anti").distinct().localCheckpoint()
 
 
 def _related(facts: DataFrame, ids: DataFrame) -> DataFrame:
-    """Every fact of some ids, of what they replace and of what replaces them; kept, for it is a few rows of many.
+    """Every fact of some ids, of what they replace and what replaces them, and their letters; kept: a few of many.
 
     So the plan of what is made of it begins with these rows, and not with the tables.
     """
     found = _speaking_of(facts, ids).localCheckpoint()
     replaced = found.where("kind = 'replace'").select(F.col("replaces").alias("id")).join(ids, "id", "left_anti")
-    if replaced.isEmpty():
-        return found
-    return _speaking_of(facts, ids.unionByName(replaced)).localCheckpoint()
+    if not replaced.isEmpty():
+        found = _speaking_of(facts, ids.unionByName(replaced)).localCheckpoint()
+    letters = _letters_of(facts, found).localCheckpoint()
+    return found if letters.isEmpty() else found.unionByName(letters).localCheckpoint()
+
+
+def _letters_of(facts: DataFrame, found: DataFrame) -> DataFrame:
+    """What tells that one of these records was rejected, and goes by an id of its own."""
+    places = found.select(*(F.col(name).alias(f"of_{name}") for name in _PLACE)).distinct()
+    letters = facts.where("kind = 'rejected'").join(places, places.columns, "left_semi").select(facts.columns)
+    return letters.join(found, _PLACE, "left_anti")
 
 
 def _speaking_of(facts: DataFrame, ids: DataFrame) -> DataFrame:
@@ -188,7 +223,7 @@ def _speaking_of(facts: DataFrame, ids: DataFrame) -> DataFrame:
     spoken_of = F.explode(F.array_compact(F.array("id", "replaces"))).alias("spoken_of")
     keys = ids.select(F.col("id").alias("spoken_of")).distinct()
     found = facts.select(*facts.columns, spoken_of).join(keys, "spoken_of", "left_semi")
-    return found.dropDuplicates(["topic", "partition", "offset"]).select(facts.columns)
+    return found.dropDuplicates(_PLACE).select(facts.columns)
 
 
 def _since(facts: DataFrame, since_ms: int) -> DataFrame:

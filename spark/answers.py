@@ -97,8 +97,9 @@ class Answers(NamedTuple):
             "group": F.col("group"),
         }
         found: list[model.Offender] = []
+        total = 0
         for kind, name in kinds.items():
-            rows = (
+            faulty = (
                 self.verdicts.groupBy(name.alias("name"))
                 .agg(
                     F.count("*").alias("messages"),
@@ -106,13 +107,13 @@ class Answers(NamedTuple):
                     F.max("lateness_ms").alias("max_lateness_ms"),
                 )
                 .where("faulty > 0 and name is not null")
-                .orderBy(F.col("faulty").desc(), "name")
-                .limit(model.MAX_ROWS + 1)
-                .collect()
             )
+            rows = faulty.orderBy(F.col("faulty").desc(), "name").limit(model.MAX_ROWS).collect()
+            total += len(rows) if len(rows) < model.MAX_ROWS else faulty.count()
             found += [model.Offender(kind=kind, **row.asDict()) for row in rows]
         found.sort(key=lambda offender: -offender.faulty)
-        return model.Bounded(rows=tuple(found[: model.MAX_ROWS]), left_out=max(0, len(found) - model.MAX_ROWS))
+        shown = tuple(found[: model.MAX_ROWS])
+        return model.Bounded(rows=shown, left_out=total - len(shown))
 
     def rolled(self) -> model.Bounded[model.Rolled]:
         rows = self.verdicts.where("rolls > 0")
@@ -155,17 +156,17 @@ class Answers(NamedTuple):
         """Cells of the latest days; and how many are left out."""
         day = F.date_format(F.timestamp_millis("due_ms"), "yyyy-MM-dd")
         p99 = F.percentile_approx(F.when(_has_come(), F.col("lateness_ms")), 0.99, _ACCURACY)
-        rows = (
+        cells = (
             self.verdicts.where(_is_expected() & F.col("due_ms").between(0, self.rules.as_of_ms))
             .groupBy(day.alias("day"), F.hour(F.timestamp_millis("due_ms")).alias("hour"))
             .agg(F.count("*").alias("due"), p99.alias("p99_ms"))
-            .orderBy(F.col("day").desc(), "hour")
-            .limit(24 * model.MAX_HEAT_DAYS + 1)
-            .collect()
         )
+        most = 24 * model.MAX_HEAT_DAYS
+        rows = cells.orderBy(F.col("day").desc(), "hour").limit(most).collect()
+        total = len(rows) if len(rows) < most else cells.count()
         days = sorted({row["day"] for row in rows})[-model.MAX_HEAT_DAYS :]
-        shown = [model.Hour(**row.asDict()) for row in rows if row["day"] in days][: 24 * model.MAX_HEAT_DAYS]
-        return tuple(sorted(shown, key=lambda cell: (cell.day, cell.hour))), len(rows) - len(shown)
+        shown = [model.Hour(**row.asDict()) for row in rows if row["day"] in days]
+        return tuple(sorted(shown, key=lambda cell: (cell.day, cell.hour))), total - len(shown)
 
     # --- over time ----------------------------------------------------------------------------------------------------
 

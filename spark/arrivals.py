@@ -8,12 +8,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors.contract import DelayLevels, Header, TopicNames
 from spark import topic_kinds
 from spark.headers import (
+    COUNT_MAX,
     REDRIVES_MAX,
     Headers,
     coordinates,
     count,
+    is_legal_topic,
     meant_by_all,
     once,
+    physical,
     readable,
     said_by_all,
     whole_number,
@@ -43,6 +46,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
     said = records.withColumns(
         {
             "raw_code": headers.last(Header.ERROR_CODE),
+            "raw_origin": headers.last(Header.RETRY_TOPIC),
             "error_topic": headers.text(Header.ERROR_TOPIC),
             "error_partition_text": headers.text(Header.ERROR_PARTITION),
             "error_offset_text": headers.text(Header.ERROR_OFFSET),
@@ -53,6 +57,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
     meant = said.withColumns(
         {
             "error_code": readable(c("raw_code")),
+            "origin": physical(F.make_valid_utf8(c("raw_origin").cast("string")), names),
             "error_kind": topic_kinds.kind(c("error_topic"), names),
             "error_partition": whole_number(c("error_partition_text")),
             "error_offset": whole_number(c("error_offset_text")),
@@ -73,7 +78,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
         "id": F.coalesce(c("told_id"), of_rejected(of_coordinates), coordinates()),
         **_arrival(),
         "group": topic_kinds.group(c("topic"), names),
-        "of_topic": of_rejected(F.make_valid_utf8(c("error_topic"))),
+        "of_topic": of_rejected(F.make_valid_utf8(c("error_topic"))).when(is_legal_topic(c("origin")), c("origin")),
         "of_partition": of_rejected(c("error_partition")),
         "of_offset": of_rejected(c("error_offset")),
         "why": of_rejected(c("error_code")),
@@ -99,7 +104,7 @@ def _meant() -> dict[str, Column]:
 def _arrival() -> dict[str, Column]:
     return {
         "destination": F.col("topic"),
-        "retries": count(F.col("reconsume")),
+        "retries": count(F.col("reconsume"), COUNT_MAX + 1),
         "redrives": count(F.col("redrives"), REDRIVES_MAX),
         "due_ms": F.col("out_ms"),
     }

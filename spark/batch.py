@@ -16,16 +16,13 @@ from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
 from spark.cluster import Cluster, audited_topics
-from spark.facts import to_facts
+from spark.facts import CLOCK_SKEW_MS, to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
 from spark.sources import read_ranges_by_kind
 
 Step = Callable[[str], AbstractContextManager[object]]
 """Begins a step of the work, by name; it ends with the context."""
-
-CLOCK_SKEW_MS = 60_000
-"""How much earlier than it was asked for a record may claim to have arrived."""
 
 
 class Job(NamedTuple):
@@ -76,13 +73,18 @@ def _append(
 
 
 def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:
-    """The destinations that facts ask for; not retry and dead-letter topics, nor Kafka's own, where nothing may go."""
-    asked = tables.read(spark, path).where(F.col("kind").isin("scheduled", "replace", "rolled", "postponed"))
+    """The destinations that facts ask for, and where dead letters may be redriven to.
+
+    Not retry and dead-letter topics, nor Kafka's own, where nothing may go.
+    """
+    facts = tables.read(spark, path)
     if since_day is not None:
-        asked = asked.where(F.col("day") >= since_day)
+        facts = facts.where(F.col("day") >= since_day)
+    asked = facts.where(F.col("kind").isin("scheduled", "replace", "rolled", "postponed")).select("destination")
+    origins = facts.where("kind = 'dead_letter'").select(F.col("of_topic").alias("destination"))
     kind, is_reserved = (rule(F.col("destination"), names) for rule in (topic_kinds.kind, topic_kinds.is_reserved))
     is_other = (kind == TopicKind.OTHER.value) & ~is_reserved
-    return {row["destination"] for row in asked.where(is_other).select("destination").distinct().collect()}
+    return {row["destination"] for row in asked.unionAll(origins).where(is_other).distinct().collect()}
 
 
 def audit(spark: SparkSession, job: Job, facts_path: str, out: str, notes: Sequence[str], step: Step) -> AuditReport:

@@ -4,7 +4,7 @@
     2. who took back  of each, the first cancel or replacement after it in its partition that speaks of it
     3. what arrived   arrivals are given to askers: first to the one whose due time they name, then, of those that name
                       nobody's, in the order of time; what is left over is a copy too many of the asker it names
-    4. who is void    a replacement replaces what it took back; where that had gone out, it is void
+    4. who is void    a replacement replaces what it took back; where that had gone out, or was void, it is void
 
 Joins and windows over the rows of one identity; nothing is collected, so an id that is used a million times costs
 a sort, and no memory.
@@ -14,18 +14,27 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import WindowSpec
 
-from connectors.contract import TopicNames
+from connectors.contract import ErrorCode, TopicNames
 from spark import topic_kinds
-from spark.facts import ARRIVALS, ASKS
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS
 from spark.plans import settled
 
 _IDENTITY = ["id", "destination", "retries", "redrives"]
 _PLACE = ["topic", "partition", "offset"]
 
+_REFUSED_WHEN_READ = (ErrorCode.DELAY_TOO_LONG, ErrorCode.UNREADABLE_HEADERS)
+"""Reasons for which the sidecar does not even look for what a record takes back, and which are not in its fact."""
 
-def settle(facts: DataFrame, names: TopicNames, grace_ms: int) -> DataFrame:
-    """The rows that `spark.reconcile.judge` judges, of the facts of some ids."""
-    askers = settled(_with_cut(who_asks(facts), facts))
+
+def settle(facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFrame | None) -> DataFrame:
+    """The rows that `spark.reconcile.judge` judges, of the facts of some ids.
+
+    Args:
+        letters: dead letters of whatever was rejected (`spark.rejections.letters_by_place`); None: there are none.
+    """
+    if letters is None:
+        letters = facts.select(*_PLACE, F.col("why").alias("code")).limit(0)
+    askers = settled(_with_cut(_with_letters(who_asks(facts), letters), facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
     given = _give(askers, arrivals)
     rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
@@ -86,18 +95,32 @@ def _first_of_each(rows: DataFrame, group: list[str], order: list[str]) -> DataF
     return rows.withColumn("nth", number).where("nth = 1").drop("nth")
 
 
+def _with_letters(askers: DataFrame, letters: DataFrame) -> DataFrame:
+    """With ``is_rejected``, and ``is_refused`` where it never came as far as being scheduled."""
+    told = askers.join(letters, _PLACE, "left")
+    is_rejected, is_refused = F.col("code").isNotNull(), F.coalesce(_is_refused(), F.lit(False))
+    return told.select(*askers.columns, is_rejected.alias("is_rejected"), is_refused.alias("is_refused"))
+
+
+def _is_refused() -> Column:
+    return F.col("code").isin(*(code.value for code in _REFUSED_WHEN_READ))
+
+
 # --- 2. who took back -------------------------------------------------------------------------------------------------
 
 
-def _with_cut(askers: DataFrame, facts: DataFrame) -> DataFrame:
+def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:
     """With ``cut_offset`` and ``cut_ms`` of the first record after it that takes it back; null where there is none.
+
+    What was refused takes nothing back, and is not taken back.
 
     ``is_followed`` says whether the id has been used again before that.
     """
-    takes = facts.where(F.col("kind") == "cancel").select(
+    heeded = facts.join(letters.where(_is_refused()), _PLACE, "left_anti")
+    takes = heeded.where(F.col("kind") == "cancel").select(
         "id", "partition", "offset", "timestamp_ms", F.col("destination").alias("cut_destination")
     )
-    replaces = facts.where(F.col("kind") == "replace").select(
+    replaces = heeded.where(F.col("kind") == "replace").select(
         F.col("replaces").alias("id"), "partition", "offset", "timestamp_ms", F.lit(None).alias("cut_destination")
     )
     cuts = takes.unionByName(replaces).withColumn("is_cut", F.lit(True))
@@ -115,7 +138,7 @@ def _with_cut(askers: DataFrame, facts: DataFrame) -> DataFrame:
         return F.last(F.when(condition, what), ignorenulls=True).over(before)
 
     is_cut, cut = F.col("is_cut"), F.struct("offset", "timestamp_ms")
-    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back")
+    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back") & ~F.col("is_refused")
     found = rows.withColumns(
         {
             "any_cut": next_of(is_cut & F.col("cut_destination").isNull(), cut, after),
@@ -150,8 +173,8 @@ def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
     asked = askers.withColumn("nth", F.row_number().over(by_due))
     known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))
     by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms").orderBy("delivered_ms", "delivered_offset")
-    came = came.join(known, [*_IDENTITY, "claimed_ms"], "left").withColumn("nth", F.row_number().over(by_claim))
-    came = settled(came)
+    came = _without_those_of_before(came.join(known, [*_IDENTITY, "claimed_ms"], "left"), askers)
+    came = settled(came.withColumn("nth", F.row_number().over(by_claim)))
     first = came.where("is_named").select(
         *_IDENTITY, F.col("claimed_ms").alias("due_ms"), "nth", *_ARRIVAL, F.lit(True).alias("is_given")
     )
@@ -197,6 +220,22 @@ def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
     )
 
 
+def _without_those_of_before(came: DataFrame, askers: DataFrame) -> DataFrame:
+    """Arrivals less those that were asked for by a record that was not read: they came before the first that was.
+
+    By more than clocks differ, or for a due time that is nobody's. What consumers send back is due when the sidecar has
+    written it on, so that its arrival names another time; and a producer may stamp its records as it likes.
+    """
+    since = askers.groupBy(*_IDENTITY).agg(
+        F.min(F.when(F.col("append_time"), F.col("timestamp_ms")).otherwise(0)).alias("since_ms"),
+        F.bool_or(F.col("kind") == "send_back").alias("is_sent_back"),
+    )
+    is_for_another = F.col("claimed_ms").isNotNull() & F.col("is_named").isNull() & ~F.col("is_sent_back")
+    ahead_ms = F.when(is_for_another, 0).otherwise(CLOCK_SKEW_MS)
+    is_own = F.col("delivered_ms") >= F.col("since_ms") - ahead_ms
+    return came.join(since, _IDENTITY).where(is_own).select(*came.columns)
+
+
 _ARRIVAL = ("delivered_ms", "delivered_partition", "delivered_offset")
 
 
@@ -210,20 +249,42 @@ def _place_of_arrival() -> Column:
 
 
 def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
-    """With ``is_void``: a replacement that found nothing to replace."""
-    was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
-    took = (
-        given.where("cut_offset is not null")
-        .groupBy("topic", "partition", F.col("cut_offset").alias("offset"))
-        .agg(
-            F.bool_or(F.col("arrivals") == 0).alias("has_taken"),
-            F.bool_or((F.col("arrivals") == 0) | was_in_time).alias("had_to_take"),
-        )
-    )
-    rows = given.join(took, _PLACE, "left")
+    """With ``is_void``: a replacement that found nothing to replace.
+
+    It found what it names if that had not gone out, and was not void itself. What it names may be older than what was
+    read: a replacement that came is believed.
+    """
     has_come = F.col("arrivals") > 0
-    # What it was to replace may be older than what was read: a replacement that came is believed.
-    is_void = F.when(has_come, ~F.coalesce("had_to_take", F.lit(True))).otherwise(
-        ~F.coalesce("has_taken", F.lit(False))
+    replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
+    was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
+    named = given.where("cut_offset is not null").select(
+        "topic",
+        "partition",
+        F.col("offset").alias("named_offset"),
+        F.col("cut_offset").alias("offset"),
+        (F.col("kind") == "replace").alias("can_be_void"),
+        (~has_come & ~F.col("is_rejected")).alias("was_there"),
+        was_in_time.alias("had_to_be_there"),
     )
-    return rows.withColumn("is_void", (F.col("kind") == "replace") & is_void)
+    links = settled(named.join(replacements, _PLACE))
+    believed = replacements.where("replacement_has_come").join(links, _PLACE, "left_anti").select(*_PLACE)
+    taken = links.where("was_there or (replacement_has_come and had_to_be_there)")
+    first = taken.where("not can_be_void").select(*_PLACE).unionAll(believed).distinct()
+    chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
+    found = _reached(first, chained).withColumn("has_found", F.lit(True))
+    has_found = F.coalesce("has_found", F.lit(False))
+    return given.join(found, _PLACE, "left").withColumn("is_void", (F.col("kind") == "replace") & ~has_found)
+
+
+def _reached(first: DataFrame, steps: DataFrame) -> DataFrame:
+    """Places that steps from ``named_offset`` to ``offset`` lead to, the first among them.
+
+    Steps are joined with themselves, and double in length each time: a chain of a million takes twenty rounds.
+    """
+    reached = first
+    while not steps.isEmpty():
+        begins, ends = (steps.withColumnRenamed(name, "between") for name in ("named_offset", "offset"))
+        further = begins.join(reached.withColumnRenamed("offset", "between"), ["topic", "partition", "between"])
+        reached = settled(reached.unionAll(further.select(*_PLACE)).distinct())
+        steps = settled(ends.join(begins, ["topic", "partition", "between"]).select(*steps.columns))
+    return reached

@@ -46,7 +46,7 @@ SCHEMA = T.StructType(
         T.StructField("offset", T.LongType(), False),
         T.StructField("timestamp_ms", T.LongType(), False),
         T.StructField("append_time", T.BooleanType(), False),  # whether the broker set the timestamp
-        T.StructField("of_topic", T.StringType()),
+        T.StructField("of_topic", T.StringType()),  # of a dead letter, where the message failed
         T.StructField("of_partition", T.IntegerType()),
         T.StructField("of_offset", T.LongType()),
         T.StructField("replaces", T.StringType()),
@@ -59,6 +59,9 @@ ASKS = ("scheduled", "replace", "send_back")
 
 ARRIVALS = ("delivered", "dead_letter")
 """Kinds that are one."""
+
+CLOCK_SKEW_MS = 60_000
+"""How much earlier than it was asked for a record may claim to have arrived."""
 
 _TOLD_BY_ALL = ("topic", "partition", "offset", "timestamp_ms", "append_time")
 

@@ -20,7 +20,7 @@ ID_MAX_BYTES = 1_000
 """A longer id is cut, and told apart from others by its SHA-256."""
 
 COUNT_MAX = 2**31 - 2
-"""Of retries."""
+"""Of retries, as a consumer may tell them; what it sends back then has one more."""
 
 REDRIVES_MAX = 999_999_999
 

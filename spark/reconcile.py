@@ -15,7 +15,8 @@ Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are
     cancel_ignored      arrived, although it had been cancelled more than ``grace`` before it was due
     rejected            is among the dead letters, with the reason
 
-Due counts from the asking record, and not before it: what was asked for too late is due at once.
+Due counts from the asking record, and not before it: what was asked for too late is due at once. What arrived
+before it was asked for was asked for by a record that was not read.
 """
 
 from typing import NamedTuple
@@ -25,9 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicNames
 from spark import contested, topic_kinds
-from spark.facts import ARRIVALS, ASKS
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS
 from spark.plans import hinted, settled
-from spark.rejections import with_rejections
+from spark.rejections import letters_by_place, number_of_letters, with_rejections
 
 IDENTITY = ("id", "destination", "retries", "redrives")
 
@@ -50,6 +51,8 @@ COLUMNS = (
     "rolls",
 )
 
+_LETTERS = ("dead_letter", "rejected")
+"""Kinds that a redrive begins with."""
 
 _SENT_BACK = -1
 """For a level, of what a consumer sent back: it has none before its next attempt."""
@@ -80,17 +83,26 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
         Rows of `COLUMNS`.
     """
     known = facts.where(F.col("timestamp_ms") <= rules.as_of_ms)
+    kinds = {row["kind"] for row in known.select("kind").distinct().collect()}  # what there is none of is not planned
+    letters = letters_by_place(known) if "rejected" in kinds else None
     folded = fold(known).persist()
     plain = folded.where("is_plain")
-    replaced = known.where(F.col("kind") == "replace").select(F.col("replaces").alias("id"))
-    odd = hinted(folded.where("is_odd").select("id").unionByName(replaced).distinct())
+    odd_ids = folded.where("is_odd").select("id")
+    if "replace" in kinds:
+        odd_ids = odd_ids.unionByName(known.where("kind = 'replace'").select(F.col("replaces").alias("id")))
+    odd = hinted(odd_ids.distinct())
     asked = plain.select(*_asked_once(names))
     if odd is not None:
         theirs = settled(known.join(odd, "id", "left_semi"))
-        again = contested.settle(theirs, names, rules.grace_ms)
+        again = contested.settle(theirs, names, rules.grace_ms, letters)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
-    judged = judge(asked, rules).unionByName(_invalid(known, rules))
-    verdicts = with_rejections(judged, known).unionByName(_redriven_twice(folded, known, names))
+    verdicts = judge(asked, rules)
+    if "invalid" in kinds:
+        verdicts = verdicts.unionByName(_invalid(known, rules))
+    if letters is not None:
+        verdicts = with_rejections(verdicts, known, letters)
+    if not kinds.isdisjoint(_LETTERS):
+        verdicts = verdicts.unionByName(_redriven_twice(folded, known, names))
     return verdicts.where(_is_meant(rules)).select(*COLUMNS)
 
 
@@ -120,15 +132,25 @@ def fold(facts: DataFrame) -> DataFrame:
         F.min(F.when(asks | rolls, said)).alias("said"),
         F.max(F.when(asks | rolls, said)).alias("also_said"),
         only(arrives, "timestamp_ms", "delivered_ms"),
+        only(arrives, "due_ms", "claimed_ms"),
         only(arrives, "partition", "delivered_partition"),
         only(arrives, "offset", "delivered_offset"),
     )
     c = F.col
     are_copies_true = F.coalesce((c("level") == 0) & (c("said") == c("also_said")), F.lit(False))
     is_asked_once = (c("asks") == 1) & ((c("rolls") == 0) | are_copies_true)
-    is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once
+    is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once & ~_came_before_it_was_asked_for()
     is_unasked = (c("takes_back") == 0) & (c("asks") + c("rolls") + c("copies") == 0)
-    return sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
+    told = sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
+    return told.drop("claimed_ms")
+
+
+def _came_before_it_was_asked_for() -> Column:
+    """Of an identity in `fold`: by more than clocks differ, or for another due time."""
+    c = F.col
+    is_for_another = (c("claimed_ms") != c("due_ms")) & (c("level") != _SENT_BACK)
+    ahead_ms = F.when(is_for_another, 0).otherwise(CLOCK_SKEW_MS)
+    return F.coalesce((c("append_time") == 1) & (c("delivered_ms") < c("scheduled_ms") - ahead_ms), F.lit(False))
 
 
 def _asked_once(names: TopicNames) -> list[Column | str]:
@@ -223,9 +245,9 @@ def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames) -> D
     c = F.col
     unasked = folded.where((c("redrives") > 0) & (c("arrivals") > 1) & ~c("is_plain") & ~c("is_odd"))
     letters = (
-        facts.where(c("kind").isin("dead_letter", "rejected"))
+        facts.where(c("kind").isin(*_LETTERS))
         .groupBy("id", (c("redrives") + 1).alias("redrives"))
-        .agg(F.count("*").alias("letters"))
+        .agg(number_of_letters().alias("letters"))
     )
     given = {
         "verdict": F.lit("duplicate"),

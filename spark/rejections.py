@@ -1,17 +1,19 @@
 """Dead letters of rejected records, put to the verdicts of what they were.
 
-A letter names its record by its coordinates. That may be a copy (of a roll, of a retry), which then tells by its own
-headers whose it is. Where a letter's reason can be read off the record itself, it is believed only if it is there.
+A letter names its record by its coordinates. That may be a copy: one of a roll tells of which record, one of a retry or
+of what was postponed tells by its own headers whose it is. Where a letter's reason can be read off the record itself,
+it is believed only if it is there.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, TopicNames
 from spark.plans import hinted
 
 _IDENTITY = ["id", "destination", "retries", "redrives"]
 _PLACE = ["topic", "partition", "offset"]
+_SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original and its copies alike
 
 _SEEN_IN_THE_RECORD = (
     ErrorCode.MISSING_REAL_TOPIC,
@@ -29,8 +31,14 @@ _SEEN_IN_THE_RECORD = (
 """Reasons that neither a setting nor the state of the cluster decides."""
 
 
-def with_rejections(judged: DataFrame, facts: DataFrame) -> DataFrame:
-    """Verdicts, with ``rejected`` where a dead letter tells of it."""
+def number_of_letters() -> Column:
+    """Of a group of letters. One that is parked is a copy of another, whether that was read or not."""
+    is_parked = F.coalesce(F.endswith("group", F.lit(TopicNames.parked_group(""))), F.lit(False))
+    return F.greatest(F.count_if(~is_parked), F.count_if(is_parked))
+
+
+def letters_by_place(facts: DataFrame) -> DataFrame | None:
+    """``letters``, how many, and a ``code``, by the place of the record that asked; None: there are none."""
     letters = (
         facts.where("kind = 'rejected'")
         .groupBy(
@@ -38,18 +46,39 @@ def with_rejections(judged: DataFrame, facts: DataFrame) -> DataFrame:
             F.col("of_partition").alias("partition"),
             F.col("of_offset").alias("offset"),
         )
-        .agg(F.count("*").alias("letters"), F.max("why").alias("code"))
+        .agg(number_of_letters().alias("letters"), F.max("why").alias("code"))
     )
     hint = hinted(letters)
     if hint is None:
-        return judged
-    copies = facts.where("kind in ('rolled', 'retry', 'postponed')").select(*_PLACE, *_IDENTITY)
+        return None
+    origin = F.when(F.col("kind") == "rolled", F.col("of_offset")).otherwise(F.col("offset"))
+    alike = facts.where("kind in ('scheduled', 'replace', 'rolled') and level = 0").withColumn("origin", origin)
+    rolled = hinted(alike.where("kind = 'rolled'").join(hint, _PLACE).select(*_SAID, "offset"))
+    if rolled is None:
+        return hint
+    # The original; where that is not here, the first copy of it asks.
+    homes = alike.join(rolled, _SAID, "left_semi").groupBy(*_SAID).agg(F.min("offset").alias("home"))
+    moved = rolled.join(homes, _SAID).select(*_PLACE, "home")
+    return hinted(
+        hint.join(moved, _PLACE, "left")
+        .groupBy("topic", "partition", F.coalesce("home", "offset").alias("offset"))
+        .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
+    )
+
+
+def with_rejections(judged: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:
+    """Verdicts, with ``rejected`` where a dead letter tells of it.
+
+    Args:
+        letters: as `letters_by_place` has them.
+    """
+    copies = facts.where("kind in ('retry', 'postponed')").select(*_PLACE, *_IDENTITY)
     of_copies = (
-        copies.join(hint, _PLACE)
+        copies.join(letters, _PLACE)
         .groupBy(*_IDENTITY)
         .agg(F.sum("letters").alias("copy_letters"), F.max("code").alias("copy_code"))
     )
-    rows = judged.join(hint, _PLACE, "left")
+    rows = judged.join(letters, _PLACE, "left")
     copy_hint = hinted(of_copies)
     if copy_hint is None:
         rows = rows.withColumns({"copy_letters": F.lit(None).cast("bigint"), "copy_code": F.lit(None).cast("string")})

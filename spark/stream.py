@@ -70,6 +70,7 @@ class Ingest:
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
         self._topics = self._open()
+        self._named = set(job.destinations)
         self._marked_ms = 0
         self._compacted_ms, self._vacuumed_ms = now_ms(), 0
 
@@ -91,7 +92,8 @@ class Ingest:
                 self._await(number)
             done |= set(waiting)
             self._discover()
-        self._mark(began_ms)
+        if self._topics:
+            self._mark(began_ms)
         self._compact()
 
     def run(self, interval_ms: int, is_stopped: Callable[[], bool]) -> None:
@@ -184,8 +186,9 @@ class Ingest:
         wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
         # What has been read up to some time has been looked at: what is new, is of that day or later.
         since_day = _day(self._marked_ms - _DAY_MS) if self._marked_ms else None
-        named = set(self._job.destinations) or named_destinations(self._spark, self._facts, self._job.names, since_day)
-        wanted |= named & existing.keys()
+        if not self._job.destinations:
+            self._named |= named_destinations(self._spark, self._facts, self._job.names, since_day)
+        wanted |= self._named & existing.keys()  # a topic may be made long after it was named
         new = sorted(wanted.difference(*self._topics.values()))
         if not new:
             return
@@ -197,10 +200,12 @@ class Ingest:
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def _caught_up_ms(self) -> int | None:
-        """Up to when everything has been read; None where something has not.
+        """Up to when everything has been read; None where something has not, or there is nothing to read yet.
 
         Queries that find nothing new tell of no progress: so the ends of the topics are held against what is committed.
         """
+        if not self._topics:
+            return None
         now_ms = self._now_ms()
         existing = self._cluster.topics()
         for number, topics in self._topics.items():

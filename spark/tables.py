@@ -62,6 +62,19 @@ def compact(spark: SparkSession, path: str, since_day: str | None = None) -> Non
     spark.sql(f"OPTIMIZE delta.`{path}`{where}")
 
 
-def vacuum(spark: SparkSession, path: str) -> None:
-    """Remove files that have been no part of the table for a week."""
-    spark.sql(f"VACUUM delta.`{path}`")
+def vacuum(spark: SparkSession, path: str, *, is_private: bool = False) -> None:
+    """Remove files that have been no part of the table for a week; at once, where nobody else reads it."""
+    session = spark.newSession()  # its settings are its own
+    # Delta would list the files in ten thousand tasks.
+    parallelism = spark.sparkContext.defaultParallelism
+    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", parallelism)
+    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    session.sql(f"VACUUM delta.`{path}`" + (" RETAIN 0 HOURS" if is_private else ""))
+
+
+def vacuum_daily(spark: SparkSession, path: str) -> None:
+    """The same for a table that is written anew from time to time: not within a day of the last, nor of its making."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`")
+    is_recent = F.col("timestamp") > F.current_timestamp() - F.expr("interval 1 day")
+    if history.where(is_recent & ((F.col("operation") == "VACUUM END") | (F.col("version") == 0))).isEmpty():
+        vacuum(spark, path)

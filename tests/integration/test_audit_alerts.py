@@ -104,9 +104,10 @@ class Table:
     def deliver(self, name: str, at_ms: int, due_ms: int) -> None:
         self.write("delivered", name, at_ms, topic="orders", destination="orders", due_ms=BEGIN_MS + due_ms)
 
-    def reject(self, name: str, at_ms: int, offset: int, code: str) -> None:
-        of = {"of_topic": WHEEL, "of_partition": 0, "of_offset": offset}
-        self.write("rejected", name, at_ms, topic="DLQ-timewheel", destination="DLQ-timewheel", why=code, **of)
+    def reject(self, name: str, at_ms: int, offset: int, code: str, of_topic: str = WHEEL) -> None:
+        of = {"of_topic": of_topic, "of_partition": 0, "of_offset": offset}
+        letter = {"topic": "DLQ-timewheel", "destination": "DLQ-timewheel", "group": "timewheel"}
+        self.write("rejected", name, at_ms, why=code, **letter, **of)
 
 
 @pytest.fixture
@@ -169,7 +170,52 @@ def test_what_waits_for_days_is_in_no_survey_until_it_falls_due(spark: SparkSess
     table.deliver("tomorrow, delivered", day + 5, day)
     assert table.look(day + 11 * S) == Counter(["tomorrow"])
     assert table.look(day + 2 * HORIZON_MS) == Counter()
-    assert tables.read(spark, survey_of(table.checkpoint)).count() == 0, "what has been judged is let go"
+    survey = tables.read(spark, survey_of(table.checkpoint))
+    assert survey.count() == 0, "what has been judged is let go"
+    kept_files = {path.name for path in Path(survey_of(table.checkpoint)).glob("*.parquet")}
+    assert kept_files == {Path(name).name for name in survey.inputFiles()}, "and so are the files of surveys before"
+
+
+def test_a_lost_replacement_of_what_was_not_due_for_days_is_told(table: Table) -> None:
+    day = 24 * HORIZON_MS
+    table.schedule("moved", 0, 3 * day)
+    table.schedule("replaced by another", 0, 3 * day)
+    table.schedule("gone out", 0, 10 * S)
+    table.deliver("gone out", 10 * S, 10 * S)
+    table.schedule("cancelled", 0, 3 * day)
+    table.write("cancel", "cancelled", 10 * S)
+    assert table.look(day) == Counter()
+    for name, replaces in (
+        ("moved", "moved"),
+        ("another", "replaced by another"),
+        ("gone out", "gone out"),
+        ("cancelled", "cancelled"),
+    ):
+        table.schedule(name, day + 60 * S, 300 * S, kind="replace", replaces=replaces)
+    assert table.look(day + 375 * S) == Counter(["moved", "another"])
+
+
+def test_what_was_rejected_is_told_by_its_place_and_not_by_its_id(table: Table) -> None:
+    day, send_back = 24 * HORIZON_MS, NAMES.send_back
+    settled = table.schedule("refused long ago", 0, day)
+    table.reject(f"{WHEEL}-0-{settled}", 1 * S, settled, "UNKNOWN_DESTINATION")
+    table.schedule("lost", 0, day)
+    failed = table.schedule(
+        "orders-0-17", day, 0, kind="send_back", topic=send_back, destination="RETRY-billing", retries=1
+    )
+    table.reject(f"{send_back}-0-{failed}", day + 1 * S, failed, "TOO_MANY_GROUP_TOPICS", send_back)
+    cancel = table.write("invalid", "order-1", day, why="ILLEGAL_REAL_TOPIC", due_ms=BEGIN_MS + day)
+    table.reject(f"{WHEEL}-0-{cancel}", day + 1 * S, cancel, "ILLEGAL_REAL_TOPIC")
+    assert table.look(day + 11 * S) == Counter(["lost"])
+
+
+def test_of_what_was_asked_for_twice_the_one_that_is_lost_is_told(table: Table) -> None:
+    for _ in range(2):
+        table.schedule("one of two", 0, 20 * S)
+        table.schedule("both", 0, 20 * S)
+        table.deliver("both", 20 * S, 20 * S)
+    table.deliver("one of two", 20 * S, 20 * S)
+    assert table.look(31 * S) == Counter(["one of two"])
 
 
 @pytest.mark.slow

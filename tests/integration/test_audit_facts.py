@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from sidecar.intake.parse_wheel import Cancel, Replace, WheelParser
 from sidecar.plan import Plan
 from sidecar.records import Headers, Rejection
 from spark import headers as columns
-from spark import topic_kinds
+from spark import tables, topic_kinds
+from spark.batch import named_destinations
 from tests.support.audit_story import LEVELS, NAMES, SEND_BACK, WHEEL, Read, facts_of
 
 pytestmark = pytest.mark.slow
@@ -218,6 +220,20 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
     assert facts[3]["group"] == "a/b"
     assert (facts[5]["of_topic"], facts[5]["of_partition"], facts[5]["of_offset"]) == (WHEEL, 2, 5)
     assert (facts[7]["of_topic"], facts[7]["of_partition"], facts[7]["of_offset"]) == (WHEEL, 0, 3)
+
+
+def test_destinations_are_those_asked_for_and_those_that_dead_letters_may_go_back_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    origins = [b"payments", b"%RETRY%other", b"__consumer_offsets", b"no topic", b"\xff", None]
+    records = [
+        Read("DLQ-billing", [("UNIQ_KEY", b"a"), ("RETRY_TOPIC", origin)], AT_MS, offset)
+        for offset, origin in enumerate(origins)
+    ]
+    records.append(Read(WHEEL, [("REAL_TOPIC", b"orders"), ("TIMER_DELAY_MS", b"1")], AT_MS, 0))
+    records.append(Read(SEND_BACK, [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"not dead")], AT_MS, 0))
+    tables.write_facts(facts_of(spark, records), str(tmp_path), "overwrite")
+    assert named_destinations(spark, str(tmp_path), NAMES) == {"orders", "payments"}
 
 
 def test_a_huge_id_is_cut_and_still_its_own(spark: SparkSession) -> None:

@@ -53,7 +53,7 @@ def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
 
 def bury(story: Story, topic: str, offset: int, code: str, at_ms: int, **more: Any) -> None:
     source = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
-    story.write(OWN_DLQ, at_ms, ERROR_CODE=code, **source, **more)
+    story.write(more.pop("into", OWN_DLQ), at_ms, ERROR_CODE=code, **source, **more)
 
 
 # --- once and on time, or not -----------------------------------------------------------------------------------------
@@ -289,6 +289,95 @@ def replaces_what_nobody_knows(story: Story, name: str) -> None:
     replace(story, name, 5 * S, 40 * S, old="nobody")
 
 
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"))
+def replaced_too_late_again_and_again(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+    replace(story, name, 22 * S, 40 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"), ("orders", 0, "duplicate"))
+def replaced_too_late_twice_and_the_second_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+    replace(story, name, 22 * S, 40 * S)
+    deliver(story, name, 62 * S, 62 * S)
+
+
+@tells(*[("orders", 0, "cancelled_too_late")] * 20)
+def replaced_too_late_by_a_long_chain(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    for number in range(19):
+        replace(story, name, 21 * S + number, 40 * S)
+
+
+@tells(*[("orders", 0, "cancelled")] * 19, ("orders", 0, "on_time"))
+def replaced_in_time_by_a_long_chain(story: Story, name: str) -> None:
+    schedule(story, name)
+    for number in range(19):
+        replace(story, name, 5 * S + number, 40 * S)
+    deliver(story, name, 45 * S + 18, 45 * S + 18)
+
+
+@tells(*[("orders", 0, "cancelled_too_late")] * 3, ("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def used_again_in_a_chain_of_replacements(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+    replace(story, name, 22 * S, 40 * S)
+    schedule(story, name, 40 * S, 23 * S)
+    replace(story, name, 24 * S, 40 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"))
+def replaced_too_late_by_ids_that_replace_each_other(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, f"{name} (1)", 21 * S, 40 * S, old=name)
+    replace(story, f"{name} (2)", 22 * S, 40 * S, old=f"{name} (1)")
+
+
+@tells(("orders", 0, "rejected"), ("orders", 0, "cancelled_too_late"))
+def replaced_after_it_was_rejected(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
+    replace(story, name, 21 * S, 40 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "rejected"))
+def replaced_by_what_is_due_too_late(story: Story, name: str) -> None:
+    schedule(story, name)
+    offset = replace(story, name, 5 * S, 10**13)
+    bury(story, WHEEL, offset, "DELAY_TOO_LONG", 5_010, UNIQ_KEY=name)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "rejected"))
+def replaced_by_what_is_rejected_when_due(story: Story, name: str) -> None:
+    schedule(story, name)
+    offset = replace(story, name, 5 * S, 40 * S)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 45 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "rejected"), ("orders", 0, "cancelled_too_late"))
+def replaced_too_late_after_a_replacement_that_was_refused(story: Story, name: str) -> None:
+    schedule(story, name)
+    offset = replace(story, name, 5 * S, 10**13)
+    bury(story, WHEEL, offset, "DELAY_TOO_LONG", 5_010, UNIQ_KEY=name)
+    deliver(story, name, 20 * S, 20 * S)
+    replace(story, name, 21 * S, 40 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def cancelled_by_a_record_that_cannot_be_read(story: Story, name: str) -> None:
+    schedule(story, name)
+    bury(story, WHEEL, cancel(story, name, 5 * S), "UNREADABLE_HEADERS", 5_010)
+    deliver(story, name, 20 * S, 20 * S)
+
+
 # --- rolled -----------------------------------------------------------------------------------------------------------
 
 
@@ -440,6 +529,12 @@ def a_dead_letter_that_never_came(story: Story, name: str) -> None:
     send_back(story, name, 11 * S, DELAY=-1)
 
 
+@tells((DLQ, 2**31 - 1, "on_time"))
+def sent_back_for_the_last_time_that_can_be_counted(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, RECONSUME_TIME=2**31 - 2)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=2**31 - 1)
+
+
 @tells((DLQ, 1, "on_time"))
 def redriven(story: Story, name: str) -> None:
     send_back(story, name, 11 * S, DELAY=-1)
@@ -453,6 +548,15 @@ def redriven_twice(story: Story, name: str) -> None:
     deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1)
     deliver(story, name, 30 * S, None, "orders", REDRIVE_COUNT=1)
     deliver(story, name, 31 * S, None, "orders", REDRIVE_COUNT=1)
+
+
+@tells((DLQ, 1, "on_time"), ("orders", 0, "duplicate"))
+def redriven_twice_and_parked(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1, REDRIVE_COUNT=1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1, REDRIVE_COUNT=1)
+    deliver(story, name, 20 * S, 11 * S, f"{DLQ}.parked", RECONSUME_TIME=1, REDRIVE_COUNT=1)
+    deliver(story, name, 30 * S, None, "orders", REDRIVE_COUNT=2)
+    deliver(story, name, 31 * S, None, "orders", REDRIVE_COUNT=2)
 
 
 # --- an id that is used again -----------------------------------------------------------------------------------------
@@ -495,6 +599,44 @@ def used_for_two_topics(story: Story, name: str) -> None:
     schedule(story, name, REAL_TOPIC="payments")
     deliver(story, name, 20 * S, 20 * S)
     deliver(story, name, 20 * S, 20 * S, "payments")
+
+
+@tells(("orders", 0, "pending"))
+def used_again_and_the_first_was_not_read(story: Story, name: str) -> None:
+    deliver(story, name, 20_010, 20 * S)
+    schedule(story, name, 200 * S, 20_050)
+
+
+@tells(("orders", 0, "pending"))
+def used_again_long_after_the_first_that_was_not_read(story: Story, name: str) -> None:
+    deliver(story, name, 20 * S)
+    schedule(story, name, 200 * S, 80_001)
+
+
+@tells(("orders", 0, "early"))
+def delivered_before_it_was_asked_for_by_another_clock(story: Story, name: str) -> None:
+    deliver(story, name, 20 * S, 90 * S)
+    schedule(story, name, 10 * S, 80 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def used_again_for_the_same_time_and_the_first_was_not_read(story: Story, name: str) -> None:
+    deliver(story, name, 10_010, 10 * S)
+    schedule(story, name, 0, 80 * S, TIMER_DELIVER_MS=story.due(10 * S))
+    deliver(story, name, 80_010, 80 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def used_again_and_cancelled_and_the_first_was_not_read(story: Story, name: str) -> None:
+    deliver(story, name, 20_010, 20 * S)
+    schedule(story, name, 60 * S, 20_050)
+    cancel(story, name, 30 * S)
+
+
+@tells((RETRY, 1, "early"))
+def retried_before_it_was_sent_back_by_another_clock(story: Story, name: str) -> None:
+    deliver(story, name, 20 * S, 20_010, RETRY, RECONSUME_TIME=1)
+    send_back(story, name, 22 * S, DELAY=1)
 
 
 # --- rejected ---------------------------------------------------------------------------------------------------------
@@ -548,6 +690,30 @@ def rejected_after_a_roll(story: Story, name: str) -> None:
     origin = schedule(story, name, 60 * S)
     copy = roll(story, name, 20 * S, 60 * S, origin, 1)
     bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "rejected"))
+def used_again_and_rejected_after_a_roll(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    origin = schedule(story, name, 40 * S, 20 * S)
+    copy = roll(story, name, 40 * S, 60 * S, origin, 1)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_after_a_roll_long_ago(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)
+    roll(story, name, 20 * S, 60 * S, last, 7)
+    copy = roll(story, name, 40 * S, 60 * S, last, 8)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"))
+def rejected_and_parked(story: Story, name: str) -> None:
+    offset = send_back(story, name, 11 * S)
+    for topic in (OWN_DLQ, f"{OWN_DLQ}.parked"):
+        bury(story, SEND_BACK, offset, "TOO_MANY_GROUP_TOPICS", 12 * S, UNIQ_KEY=name, REDRIVE_COUNT=16, into=topic)
 
 
 @tells((RETRY, 1, "rejected"))

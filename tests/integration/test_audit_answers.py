@@ -1,0 +1,48 @@
+"""What the report says of verdicts, where there is more than it shows."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark.answers import Answers
+from spark.facts import SCHEMA
+from spark.reconcile import Rules
+from spark.report import model
+from tests.support.audit_story import NAMES
+
+pytestmark = pytest.mark.slow
+
+HOUR_MS = 3_600_000
+HOURS = 24 * 100
+PLACES = 150
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession) -> Answers:
+    """Of a message an hour for a hundred days; all are missing, and they are for many destinations."""
+    facts = spark.createDataFrame([], SCHEMA)
+    return Answers(_missing(spark), facts, NAMES, Rules(as_of_ms=HOURS * HOUR_MS))
+
+
+def _missing(spark: SparkSession) -> DataFrame:
+    nothing = {"group": "string", "delivered_partition": "int", "lateness_ms": "bigint"}
+    return spark.range(HOURS).select(
+        F.lit("missing").alias("verdict"),
+        F.concat(F.lit("orders-"), F.pmod("id", F.lit(PLACES))).alias("destination"),
+        (F.col("id") * HOUR_MS).alias("due_ms"),
+        F.lit(0).alias("level"),
+        F.lit(0).alias("arrivals"),
+        *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
+    )
+
+
+def test_hours_before_the_latest_days_are_counted(answers: Answers) -> None:
+    hours, left_out = answers.hours()
+    assert (len(hours), left_out) == (24 * model.MAX_HEAT_DAYS, HOURS - 24 * model.MAX_HEAT_DAYS)
+    assert (hours[0].day, hours[-1].day) == ("1970-02-08", "1970-04-10")
+
+
+def test_places_where_faults_gather_are_counted_where_not_all_are_shown(answers: Answers) -> None:
+    offenders = answers.offenders()
+    assert (len(offenders.rows), offenders.left_out) == (model.MAX_ROWS, PLACES + 1 - model.MAX_ROWS)
+    assert (offenders.rows[0].kind, offenders.rows[0].name, offenders.rows[0].faulty) == ("level", "wheel", HOURS)

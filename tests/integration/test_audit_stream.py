@@ -1,0 +1,98 @@
+"""What ``audit stream`` reads, and when it says so; topics are directories here, and Kafka is none."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from connectors.contract import TopicKind, TopicNames
+from spark import tables
+from spark.batch import Job
+from spark.cluster import Cluster, Place, Range
+from spark.reconcile import Rules
+from spark.stream import READ_UNTIL, Ingest
+from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, source
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+
+AT_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+class Topics(Cluster):
+    """Topics of a partition each, and the table that is made of them."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.options = {}
+        self.at_ms = AT_MS
+        self._spark = spark
+        self._directory = directory
+
+    def write(self, record: Read) -> None:
+        """A record; makes its topic."""
+        source(self._spark, [record]).coalesce(1).write.mode("append").parquet(self._path(record.topic))
+
+    def topics(self) -> dict[str, list[int]]:
+        return {path.name: [0] for path in (self._directory / "topics").glob("*")}
+
+    def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
+        return {}
+
+    def streams(
+        self, spark: SparkSession, _: Mapping[str, str], topics: Iterable[str], names: TopicNames, max_records: int
+    ) -> dict[TopicKind, DataFrame]:
+        """As `spark.sources.read_streams_by_kind`."""
+        of_kind: dict[TopicKind, list[str]] = {}
+        for topic in topics:
+            of_kind.setdefault(names.kind(topic), []).append(topic)
+        reader = spark.readStream.schema(SOURCE)
+        return {kind: reader.parquet(self._path("{" + ",".join(of_kind[kind]) + "}")) for kind in of_kind}
+
+    def ingest(self) -> Ingest:
+        """As a process that was started has it."""
+        checkpoint = str(self._directory / "checkpoint")
+        job = Job(NAMES, LEVELS, Rules(0))
+        return Ingest(self._spark, self, job, self._facts, checkpoint, 1_000, lambda _: None, lambda: self.at_ms)
+
+    def kinds(self) -> list[str]:
+        return sorted(row["kind"] for row in tables.read_facts(self._spark, self._facts).collect())
+
+    @property
+    def _facts(self) -> str:
+        return str(self._directory / "facts")
+
+    def _path(self, topic: str) -> str:
+        return str(self._directory / "topics" / topic)
+
+
+@pytest.fixture
+def topics(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topics:
+    topics = Topics(spark, tmp_path)
+    monkeypatch.setattr("spark.stream.read_streams_by_kind", topics.streams)
+    return topics
+
+
+def a_message(destination: str) -> Read:
+    headers = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", b"a"), ("TIMER_DELIVER_MS", b"%d" % (AT_MS + DAY_MS))]
+    return Read(WHEEL, headers, AT_MS, 0)
+
+
+def test_a_stream_that_found_no_topics_reads_them_when_they_are_there(topics: Topics) -> None:
+    topics.ingest().run_available()
+    topics.ingest().run(100, iter([False, True]).__next__)
+    assert topics.kinds() == [], "nothing has been read, up to no time"
+    topics.write(a_message("orders"))
+    topics.ingest().run_available()
+    assert topics.kinds() == [READ_UNTIL, "scheduled"]
+
+
+def test_a_destination_that_is_made_days_after_it_was_named_is_read(topics: Topics) -> None:
+    topics.write(a_message("orders"))
+    ingest = topics.ingest()
+    ingest.run_available()
+    topics.at_ms += 5 * DAY_MS
+    ingest.run_available()
+    topics.write(Read("orders", [("UNIQ_KEY", b"a")], topics.at_ms, 0))
+    ingest.run_available()
+    assert topics.kinds() == ["delivered", *3 * [READ_UNTIL], "scheduled"]

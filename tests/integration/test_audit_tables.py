@@ -1,0 +1,46 @@
+"""The audit's tables: what an overwrite leaves behind."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark import tables
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+
+DAY_S = 86_400
+
+
+def test_a_table_that_is_written_anew_is_cleared_once_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    young, old = tmp_path / "young", tmp_path / "old"
+    for number in range(3):
+        tables.write(spark.range(number + 1).coalesce(1), str(young))
+    spark.sql(
+        f"ALTER TABLE delta.`{young}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration'='interval 0 hours')"
+    )
+    shutil.copytree(young, old)
+    long_ago = time.time() - 2 * DAY_S
+    for commit in (old / "_delta_log").glob("*.json"):
+        os.utime(commit, (long_ago, long_ago))
+    for path, kept in ((young, 3), (old, 1)):
+        tables.vacuum_daily(spark, str(path))
+        assert len(list(path.glob("*.parquet"))) == kept
+    tables.write(spark.range(9).coalesce(1), str(old))
+    tables.vacuum_daily(spark, str(old))
+    assert len(list(old.glob("*.parquet"))) == 2
+    assert tables.read(spark, str(old)).count() == 9
+
+
+def test_what_has_been_replaced_within_a_week_stays_unless_nobody_else_reads_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(3):
+        tables.write(spark.range(number + 1).coalesce(1), str(tmp_path))
+    for is_private, kept in ((False, 3), (True, 1)):
+        tables.vacuum(spark, str(tmp_path), is_private=is_private)
+        assert len(list(tmp_path.glob("*.parquet"))) == kept
+    assert tables.read(spark, str(tmp_path)).count() == 3
