@@ -44,15 +44,7 @@ class Clients:
     def close(self) -> None:
         """Leave, or keep the place in the group (static members), and release everything."""
         self.publishing.close()
-        # librdkafka can wait for ever for a consumer that was fenced; it is left behind then, like a stuck transaction.
-        closing = threading.Thread(target=self.consumer.close, name="closing", daemon=True)
-        closing.start()
-        closing.join(_CLOSE_TIMEOUT_S)
-        if closing.is_alive():
-            log.warning(
-                "consumer left behind",
-                operator_action="nothing: it does not close, and ends with the process; a new one is made",
-            )
+        _close(self.consumer)
 
 
 ClientsFactory = Callable[[Callable[[], bool]], Clients]
@@ -88,14 +80,25 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
             session_timeout_ms=settings.session_timeout,
         ),
     )
-    admin = admin_client(settings)
+    try:
+        admin = admin_client(settings)
+        publishing = _publishing(settings, consumer, is_stopping)
+    except BaseException:
+        _close(consumer)
+        raise
+    return Clients(consumer, publishing, KafkaStartFinder(consumer, admin, clock), TopicAdmin(admin, settings))
 
-    return Clients(
-        consumer,
-        _publishing(settings, consumer, is_stopping),
-        KafkaStartFinder(consumer, admin, clock),
-        TopicAdmin(admin, settings),
-    )
+
+def _close(consumer: Consumer) -> None:
+    # librdkafka can wait for ever for a consumer that was fenced; it is left behind then, like a stuck transaction.
+    closing = threading.Thread(target=consumer.close, name="closing", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_TIMEOUT_S)
+    if closing.is_alive():
+        log.warning(
+            "consumer left behind",
+            operator_action="nothing: it does not close, and ends with the process; a new one is made",
+        )
 
 
 def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[], bool]) -> Publishing:

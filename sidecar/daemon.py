@@ -1,6 +1,7 @@
 """``timewheel run``: everything around the loop. Start, sessions with Kafka, signals, stop."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -178,6 +179,7 @@ class Daemon:
             )
 
         def wait(delay_s: float) -> None:
+            gc.collect()  # clients that were lost have threads and connections
             self._health.turned()
             self._stop.wait(delay_s)
 

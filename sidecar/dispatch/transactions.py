@@ -108,7 +108,11 @@ class ExactlyOnce:
         self._turn = 0
         self._producer = producers[0]
         self.produce: Produce = self._producer.produce
-        self._call(self._init_transactions)
+        try:
+            self._call(self._init_transactions)
+        except BaseException:
+            self._caller.close()  # its thread would hold the producers, with threads and connections of their own
+            raise
 
     def _init_transactions(self) -> None:
         """Ends what an earlier life of these ids has left open, and fences it."""

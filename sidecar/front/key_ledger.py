@@ -92,9 +92,10 @@ class KeyLedger:
         """Entries of our own, the last of them at an offset, are committed."""
         for entry in entries:
             self._keep(entry)
-        # Where they follow what is known, there is nothing to read: they, and the transaction's marker.
+        # Where they follow what is known, they need not be read. Next may be the transaction's marker, or what another
+        # replica has written before it.
         if self._read_until == last_offset + 1 - len(entries):
-            self._read_until = last_offset + 2
+            self._read_until = last_offset + 1
 
     def find(self, key: str, now_ms: int) -> Entry | None:
         """The entry of a key that came within the last day."""

@@ -114,10 +114,15 @@ class Supervisor:
         failures = 0
         while not self._stop.is_set():
             began_ms = self._clock.monotonic_ms()
-            code = await worker.run()
+            code: int | None = None
+            try:
+                code = await worker.run()
+                end = _in_words(code)
+            except OSError as error:  # no memory, or as many processes or files as there may be: the others go on
+                end = f"not started: {error}"
             if self._stop.is_set():
                 return
-            if code in FINAL_CODES:
+            if code is not None and code in FINAL_CODES:
                 self._failure = self._failure or WorkerFailedError(worker.number, code)
                 self._stop_all()
                 return
@@ -128,7 +133,7 @@ class Supervisor:
             log.warning(
                 "worker ended",
                 worker=worker.number,
-                end=_in_words(code),
+                end=end,
                 delay_s=delay_s,
                 operator_action="nothing, if seldom: it is started anew; else see its last lines, or the host's log",
             )

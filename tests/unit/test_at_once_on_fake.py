@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -101,6 +102,30 @@ def test_a_key_is_known_after_a_restart_and_to_other_replicas(bench: Bench) -> N
         assert again.done.result(0).is_replay
         assert again.done.result(0).places == first.done.result(0).places
     assert bench.scheduled() == {b"a": 1, b"z": 1}
+
+
+def test_a_key_between_an_entry_of_ones_own_and_its_commit_is_known(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica carries out another request at the same moment."""
+    at_once, commit = bench.start(), AtOnce._commit
+    at_once.settle([work("a", key="k")])
+    other = bench.kafka.producer({"transactional.id": "t-other"})
+    other.init_transactions(1)
+
+    def commit_between(self: AtOnce, scheduler: TransactionalScheduler) -> None:
+        other.begin_transaction()
+        other.produce(NAMES.idempotency, msgspec.json.encode(Entry("theirs", "b", [], 0)), partition=0)
+        other.flush(1)
+        commit(self, scheduler)
+        other.commit_transaction(1)
+
+    monkeypatch.setattr(AtOnce, "_commit", commit_between)
+    at_once.settle([work("b", key="ours")])
+    again = work("c", key="theirs")
+    at_once.settle([again])
+    assert again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1, b"b": 1}
 
 
 def test_a_key_behind_another_replicas_open_transaction_is_waited_for(

@@ -57,3 +57,34 @@ def test_a_stop_that_comes_before_the_forked_process_has_begun_ends_it() -> None
     command = [sys.executable, "-c", TERMINATED_AT_ONCE]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout == "-15\n", ended.stderr
+
+
+NOT_FORKED = """
+import socket, time
+from sidecar.front.process import FrontProcess
+from sidecar.settings import load_settings
+
+class Starved(FrontProcess):
+    failures = 0
+
+    def start(self):
+        if self._process is not None and self.failures < 2:
+            self.failures += 1
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        super().start()
+
+public, own = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+front = Starved(load_settings({}), public, own)
+front.start()
+with front:
+    first = front._process
+    first.kill()
+    while front._process is first:
+        time.sleep(0.05)
+    print(front.failures, front._process.is_alive())
+"""
+
+
+def test_a_process_that_cannot_be_had_is_tried_for_again() -> None:
+    ended = subprocess.run([sys.executable, "-c", NOT_FORKED], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.splitlines()[-1:] == ["2 True"], ended.stderr
