@@ -6,6 +6,7 @@ producer.cancel(receipt)
 """
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -121,6 +122,7 @@ class ScheduledProducer:
         self._producer: Any = self._make_client(self._client_options(config))
         self._client_in_use = self._find_client_in_use()
         """Asked first, where a call in between would be felt."""
+        self._in_callback = threading.local()
         self._names = names or TopicNames()
         self._levels = levels or DelayLevels.parse(DEFAULT_LEVELS)
         self._plans: dict[tuple[str, timedelta | str | None, int | None, int | None], Plan] = {}
@@ -253,7 +255,7 @@ class ScheduledProducer:
         """Schedule one record, as `send` does, and do not wait; but for room, where the client's queue is full.
 
         Failures are told (to ``on_receipt``, and by the pending receipt's ``result``), and not retried. What
-        ``on_receipt`` raises is logged.
+        ``on_receipt`` raises is logged. It may begin more, but wait for nothing of this producer's: RuntimeError.
 
         Args:
             wait_for_room: False: a full queue raises _QUEUE_FULL, for those who must not block.
@@ -373,13 +375,11 @@ class ScheduledProducer:
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Tell of the answers that have come, or wait for some; how many there were."""
-        served: int = self._producer.poll(timeout_s)
-        return served
+        return self._serve(self._producer.poll, timeout_s)
 
     def flush(self, timeout_s: float = 30.0) -> int:
         """Wait for the answer to everything that was begun; how many are still out."""
-        still_out: int = self._producer.flush(timeout_s)
-        return still_out
+        return self._serve(self._producer.flush, timeout_s)
 
     def serve_until_answered(self, pending: PendingReceipt, timeout_s: float) -> None:
         """Wait for one answer, and tell of others that come meanwhile.
@@ -391,12 +391,35 @@ class ScheduledProducer:
         while not pending.is_answered:
             # Flushing sends at once, without lingering. In short turns: it would wait for everybody's records, and
             # another thread's turn may bring this one's answer.
-            self._producer.flush(min(_SERVE_S, deadline.left_s))
+            self._serve(self._producer.flush, min(_SERVE_S, deadline.left_s))
             if not pending.is_answered and deadline.left_s == 0:
                 silence = f"no acknowledgement from the schedule topic within {timeout_s:.0f} s"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silence))
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_in_callback(self) -> bool:
+        """Whether this thread is in a callback of this producer."""
+        return getattr(self._in_callback, "is_served", False)
+
+    def _serve(self, serve: Callable[[float], int], timeout_s: float) -> int:
+        """The client's ``poll`` or ``flush``, which call back.
+
+        Raises:
+            RuntimeError: a callback waits. The client does not allow for that: it ends the process at the next report
+                (github.com/confluentinc/confluent-kafka-python/issues/457).
+        """
+        if self._is_in_callback:
+            raise RuntimeError(
+                "a callback of a ScheduledProducer cannot wait for Kafka: call begin_send or begin_cancel in it, or "
+                "have another thread do what waits (send, cancel, reschedule, result, poll, flush)"
+            )
+        self._in_callback.is_served = True
+        try:
+            return serve(timeout_s)
+        finally:
+            self._in_callback.is_served = False
 
     def _prepare(
         self, plan: Plan, headers: HeadersArgument, on_receipt: OnReceipt | None = None
@@ -484,9 +507,9 @@ class ScheduledProducer:
             try:
                 self._producer.produce(topic, value, key, partition, on_delivery, None, 0, headers)
             except BufferError:
-                if deadline.left_s == 0:
+                if deadline.left_s == 0 or self._is_in_callback:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
-                self._producer.poll(min(_ROOM_WAIT_S, deadline.left_s))
+                self._serve(self._producer.poll, min(_ROOM_WAIT_S, deadline.left_s))
             else:
                 return
 

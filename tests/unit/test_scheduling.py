@@ -1,6 +1,9 @@
 """`ScheduledProducer` and its asyncio twin, on the in-memory Kafka: what needs no broker to be told."""
 
 import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,6 +48,53 @@ def test_what_a_callback_raises_is_logged_and_comes_out_of_no_other_call(
     assert (pending.result().offset, receipt.offset, producer.flush()) == (0, 1, 0)
     assert [record.event for record in caplog.records] == ["receipt callback failed"] * 3  # type: ignore[attr-defined]
     assert "the user's own" in caplog.text
+
+
+def test_a_callback_may_begin_more_and_wait_for_nothing(kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture) -> None:
+    begin_anew()
+    producer = ScheduledProducer({}, clients=kafka)
+    kept = producer.send("orders", "v", delay="1h")
+    waits: list[Callable[[], object]] = [
+        producer.poll,
+        producer.flush,
+        lambda: producer.cancel(kept),
+        lambda: producer.send("orders", "v", delay="1h"),
+        lambda: producer.begin_send("orders", "v", delay="1h").result(),
+    ]
+    for wait in waits:
+        producer.begin_send("orders", "v", lambda _: wait(), delay="1h")  # noqa: B023
+        producer.flush()
+    assert caplog.text.count("cannot wait for Kafka") == len(waits)
+    more: list[PendingReceipt] = []
+    producer.begin_send(
+        "orders", "v", lambda _: more.append(producer.begin_send("orders", "w", delay="1h")), delay="1h"
+    )
+    producer.flush()
+    producer.flush()
+    assert more[0].is_answered
+
+
+WAITS_IN_A_CALLBACK = """
+from connectors import ScheduledProducer
+
+producer = ScheduledProducer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200, "log_level": 0})
+told = []
+
+def wait(answer):
+    told.append(answer)
+    producer.flush()
+
+for _ in range(3):
+    producer.begin_send("orders", "v", wait, delay="1h")
+print(producer.flush(), len(told))
+"""
+
+
+def test_a_callback_that_waits_does_not_end_the_process() -> None:
+    """As the client itself would have it."""
+    program = [sys.executable, "-c", WAITS_IN_A_CALLBACK]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.returncode) == ("0 3\n", 0), ended.stderr
 
 
 def leave(kafka: InMemoryKafka, pendings: list[PendingReceipt], error: Exception | None = None) -> None:
