@@ -313,9 +313,11 @@ class RetryingConsumer:
                 loop.turn(_BUSY_POLL_S if loop.is_busy else _IDLE_POLL_S)
         finally:
             # Listeners end before their workers, and workers before nobody is left to hear of them.
-            if loop is not None:
-                loop.close(self._settings.stop_timeout_ms / 1000)
-            workers.close()
+            try:
+                if loop is not None:
+                    loop.close(self._settings.stop_timeout_ms / 1000)
+            finally:
+                workers.close()
 
     def _run_here(self) -> None:
         if self._checked().is_coroutine:

@@ -129,8 +129,10 @@ class ConsumerLoop:
                 self._service.turn()
         finally:
             self._grace_s = 0.0
-            self._consumer.close()
-            self._send_back.close()
+            try:
+                self._consumer.close()
+            finally:
+                self._send_back.close()
 
     def commit(self, *, is_final: bool = False, queues: Collection[ProcessQueue] | None = None) -> None:
         """What is done, of all partitions or of some. Not final: what fails is committed the next time."""

@@ -59,6 +59,8 @@ def cancel(
     """
     timeout_ms = duration_ms("--timeout", timeout)
     given = receipts(words)
+    if not given:
+        raise UsageError("there is no receipt on stdin")
     places = _cancel_all(settings, given)
     if not wait:
         for receipt, (partition, offset) in zip(given, places, strict=True):

@@ -301,9 +301,11 @@ def _parsed(raw: bytes) -> Any:
     """JSON as what it says; anything else as its text."""
     text = raw.decode()
     try:
-        return json.loads(text)
-    except ValueError:
+        parsed = json.loads(text)
+        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair cannot be shown
+    except (ValueError, RecursionError):
         return text
+    return parsed
 
 
 def _header_text(value: bytes | None) -> str | None:

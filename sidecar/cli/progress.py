@@ -79,7 +79,7 @@ def set_progress(
             offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
         case "end":
             offset = _offsets(admin, [place], OffsetSpec.latest())[place.topic, partition]
-        case _ if to.isdigit():
+        case _ if to.isascii() and to.isdigit():
             offset = int(to)
         case _:
             raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
@@ -99,7 +99,10 @@ def set_progress(
 
 def _committed(admin: AdminClient, group_id: str) -> dict[tuple[str, int], int]:
     asked = [ConsumerGroupTopicPartitions(group_id)]
-    answer = admin.list_consumer_group_offsets(asked)[group_id].result(30)
+    try:
+        answer = admin.list_consumer_group_offsets(asked)[group_id].result(30)
+    except KafkaException as error:
+        raise TimewheelError(f"the progress of group '{group_id}' cannot be read: {error.args[0].str()}") from error
     return {(place.topic, place.partition): place.offset for place in answer.topic_partitions if place.offset >= 0}
 
 

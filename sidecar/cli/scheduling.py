@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from connectors.durations import DurationError, parse_duration_ms
 from connectors.kafka import common_config
@@ -27,6 +27,9 @@ ACKNOWLEDGED_WITHIN_S = 30
 
 _QUEUE_MAX_KBYTES = 65_536
 """Of records that Kafka has not acknowledged: what a batch costs in memory, about."""
+
+_UNKNOWN = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
+"""Kafka may have taken the record, and its answer was lost."""
 
 Delay = Annotated[str | None, typer.Option(help="Deliver after this long, such as 90s or 1h30m.")]
 At = Annotated[str | None, typer.Option(help="Deliver at this time (ISO 8601 with a zone).")]
@@ -60,9 +63,16 @@ def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
     except ScheduleError as error:
         raise UsageError(str(error)) from error
     except KafkaException as error:
-        raise TimewheelError(f"Kafka has not taken the record: {error.args[0].str()}") from error
+        raise TimewheelError(not_taken(error.args[0])) from error
     finally:
         logging.getLogger("librdkafka").disabled = False
+
+
+def not_taken(error: KafkaError) -> str:
+    """What Kafka's answer, or its silence, means for the record."""
+    if error.code() in _UNKNOWN:
+        return f"it is not known whether Kafka has taken the record, for it has not answered: {error.str()}"
+    return f"Kafka has not taken the record: {error.str()}"
 
 
 def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:

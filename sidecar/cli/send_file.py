@@ -26,6 +26,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from connectors.producer import OnReceipt, ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt
+from sidecar.cli.scheduling import not_taken
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.schedule_request import ScheduleRequest, faults
 
@@ -104,6 +105,9 @@ def begin(producer: ScheduledProducer, text: bytes, line: Line) -> None:
         line.answer = str(error)
     except KafkaException as error:
         line.answer = error.args[0]
+    except BaseException:  # Ctrl-C: what waits for the answers waits for this one, too
+        line.answer = "interrupted: it is not known whether it is scheduled"
+        raise
 
 
 def _schedule(producer: ScheduledProducer, request: ScheduleRequest, on_receipt: OnReceipt) -> None:
@@ -222,7 +226,7 @@ class LineReport:
 
 def _in_words(answer: Receipt | KafkaError | str | None) -> str:
     if isinstance(answer, KafkaError):
-        return f"Kafka has not taken the record: {answer.str()}"
+        return not_taken(answer)
     return str(answer)[:_FAULT_MAX_CHARACTERS]
 
 

@@ -29,7 +29,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connectors.clients import Clients
 from connectors.clock import Clock, Deadline
 from connectors.contract import DelayLevels, TopicNames
-from connectors.dead_letters.errors import NotAnsweredError
+from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka_errors import REFUSALS
 from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
@@ -233,6 +233,11 @@ class AtOnce:
             ledger.catch_up()
         except NotAnsweredError as error:
             raise NothingDoneError(str(error)) from error
+        except RefusedError as error:  # what comes without a key needs no ledger
+            for work in works:
+                if work.key:
+                    work.fail(error)
+            return [work for work in works if work.key is None]
         self._ledger = ledger
         left = []
         for work in works:

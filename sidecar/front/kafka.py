@@ -11,6 +11,7 @@ from connectors.async_producer import AsyncScheduledProducer
 from connectors.clients import Clients, KafkaClients
 from connectors.dead_letters import DeadLetters
 from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import RefusedError
 from connectors.kafka import UNPOLLED, common_config
 from connectors.kafka_errors import MISSING, REFUSALS, TOO_LARGE
 from sidecar.dispatch.destinations import not_allowed
@@ -91,6 +92,12 @@ class FrontKafka:
         except KeyReusedError:
             raise ProblemError(
                 Kind.KEY_REUSED, "this Idempotency-Key has come with another body before; take a new key"
+            ) from None
+        except RefusedError as error:
+            raise ProblemError(
+                Kind.REFUSED,
+                f"Idempotency-Key: Kafka refuses the topic that remembers the keys: {error}; nothing was done. "
+                "Create it (one partition), let the sidecar do so, or send without the key",
             ) from None
         except RefusedRecordError as error:
             where = "" if len(work.records) == 1 else f"{error.number}"

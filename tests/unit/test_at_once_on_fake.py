@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import RefusedError
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
 from sidecar.front.at_once import (
     AtOnce,
@@ -126,6 +127,21 @@ def test_a_key_between_an_entry_of_ones_own_and_its_commit_is_known(
     at_once.settle([again])
     assert again.done.result(0).is_replay
     assert bench.scheduled() == {b"a": 1, b"b": 1}
+
+
+def test_where_the_ledger_cannot_be_made_requests_without_a_key_are_carried_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RefusedError("no right to create it")
+
+    monkeypatch.setattr(Cluster, "create", refuse)
+    with_key, without = work("a", key="k"), work("b")
+    bench.start().settle([with_key, without])
+    assert len(without.done.result(0).places) == 1
+    with pytest.raises(RefusedError):
+        with_key.done.result(0)
+    assert bench.scheduled() == {b"b": 1}
 
 
 def test_a_key_behind_another_replicas_open_transaction_is_waited_for(

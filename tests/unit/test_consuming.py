@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from connectors import ConsumedMessage, ConsumeResult, MessageModel, RetryingConsumer
 from connectors.consuming.concurrently import ConsumeConcurrently
@@ -18,6 +18,7 @@ from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
 from connectors.consuming.workers import Batch, InlineWorkers
+from connectors.contract import TopicNames
 from connectors.event_log import begin_anew
 from connectors.testing import TIME_OUT, InMemoryKafka
 
@@ -64,6 +65,34 @@ def test_a_partition_is_read_on_while_its_records_are_small_enough_together() ->
     while kafka.committed("g").get(("t", 0), (0, None))[0] < 20:
         one.poll(1)
     one.close()
+
+
+def test_orderly_a_message_that_is_given_up_goes_to_the_dead_letters_and_the_next_has_its_turn() -> None:
+    kafka = InMemoryKafka()
+    names = TopicNames()
+    for topic in ("t", "RETRY-g", names.send_back):
+        kafka.create_topic(topic)
+    for number in range(2):
+        kafka.producer({}).produce("t", b"%d" % number)
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka, orderly=True)
+    seen: list[bytes | None] = []
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        if message.value == b"0":
+            message.retry_level = -1
+            return ConsumeResult.RECONSUME_LATER
+        return ConsumeResult.CONSUME_SUCCESS
+
+    while kafka.committed("g").get(("t", 0), (0, None))[0] < 2:
+        one.poll(1)
+    one.close()
+    assert seen == [b"0", b"1"]
+    reader = kafka.consumer({"group.id": "r", "auto.offset.reset": "earliest"})
+    reader.assign([TopicPartition(names.send_back, 0, 0)])
+    (sent_back,) = reader.consume(10, 1.0)
+    assert dict(sent_back.headers() or [])["DELAY"] == b"-1"
 
 
 @pytest.mark.parametrize("seed", range(50))
