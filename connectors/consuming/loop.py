@@ -182,7 +182,7 @@ class ConsumerLoop:
         return count
 
     def _queue_of(self, message: Message) -> ProcessQueue | None:
-        """The partition's queue, with the record noted; None: the partition has gone."""
+        """The partition's queue, with the record noted; None: the partition has gone, or is read again."""
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         queue = self._queues.get(place)
         if queue is not None and queue.is_behind(offset):
@@ -195,7 +195,11 @@ class ConsumerLoop:
             )
             queue.is_dropped = True
             self._service.abandon([queue])
+            first = queue.committable
             queue = self._queues[place] = ProcessQueue(place)
+            if first is not None and first < offset:  # it is there still, and what was begun does not count any more
+                self._consumer.seek(TopicPartition(*place, first))
+                return None
         if queue is not None:
             queue.read(offset, len(message) + len(message.key() or b""))
         return queue

@@ -95,6 +95,33 @@ def test_orderly_a_message_that_is_given_up_goes_to_the_dead_letters_and_the_nex
     assert dict(sent_back.headers() or [])["DELAY"] == b"-1"
 
 
+def test_what_was_read_and_is_not_done_is_read_again_where_the_log_was_cut_behind_it() -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    kafka.create_topic("RETRY-g")
+    for number in range(10):
+        kafka.producer({}).produce("t", b"%d" % number)
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    is_down, handled = True, set[bytes | None]()
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        if is_down:
+            return ConsumeResult.RECONSUME_LATER
+        handled.add(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    while sum(one.poll(1) for _ in range(4)):  # there is no send-back topic: what fails stays in flight
+        continue
+    loop: Any = one._by_hand
+    assert loop._queue_of(Message(topic="t", partition=0, offset=7)) is None
+    is_down = False
+    while kafka.committed("g").get(("t", 0), (0, None))[0] < 10:
+        one.poll(1)
+    assert handled == {b"%d" % number for number in range(10)}
+    one.close()
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_committable_in_any_order_of_doing(seed: int) -> None:
     chance = random.Random(seed)
