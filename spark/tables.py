@@ -1,5 +1,7 @@
 """The audit's tables: Delta, facts partitioned by day."""
 
+from typing import Any
+
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -56,10 +58,18 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
     return table
 
 
+def _table(spark: SparkSession, path: str) -> str:
+    """By its path, in SQL, which knows no relative one."""
+    jvm: Any = spark._jvm
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    whole = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).makeQualified(place)
+    return f"delta.`{whole.toString()}`"
+
+
 def compact(spark: SparkSession, path: str, since_day: str | None = None) -> None:
     """Join small files, of the days from one on."""
     where = "" if since_day is None else f" WHERE day >= '{since_day}'"
-    spark.sql(f"OPTIMIZE delta.`{path}`{where}")
+    spark.sql(f"OPTIMIZE {_table(spark, path)}{where}")
 
 
 def vacuum(spark: SparkSession, path: str, *, is_private: bool = False) -> None:
@@ -69,12 +79,12 @@ def vacuum(spark: SparkSession, path: str, *, is_private: bool = False) -> None:
     parallelism = spark.sparkContext.defaultParallelism
     session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", parallelism)
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    session.sql(f"VACUUM delta.`{path}`" + (" RETAIN 0 HOURS" if is_private else ""))
+    session.sql(f"VACUUM {_table(spark, path)}" + (" RETAIN 0 HOURS" if is_private else ""))
 
 
 def vacuum_daily(spark: SparkSession, path: str) -> None:
     """The same for a table that is written anew from time to time: not within a day of the last, nor of its making."""
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`")
+    history = spark.sql(f"DESCRIBE HISTORY {_table(spark, path)}")
     is_recent = F.col("timestamp") > F.current_timestamp() - F.expr("interval 1 day")
     if history.where(is_recent & ((F.col("operation") == "VACUUM END") | (F.col("version") == 0))).isEmpty():
         vacuum(spark, path)

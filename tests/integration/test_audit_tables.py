@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark import tables
+from spark.facts import SCHEMA
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -44,3 +45,14 @@ def test_what_has_been_replaced_within_a_week_stays_unless_nobody_else_reads_the
         tables.vacuum(spark, str(tmp_path), is_private=is_private)
         assert len(list(tmp_path.glob("*.parquet"))) == kept
     assert tables.read(spark, str(tmp_path)).count() == 3
+
+
+def test_a_relative_path_is_as_good_as_any(spark: SparkSession, tmp_path: Path) -> None:
+    path = os.path.relpath(tmp_path)
+    facts = spark.createDataFrame([], SCHEMA)
+    for _ in range(2):
+        tables.write_facts(facts, path, "append")
+    tables.compact(spark, path, "2020-01-01")
+    tables.vacuum(spark, path)
+    tables.vacuum_daily(spark, path)
+    assert tables.read_facts(spark, path).count() == 0
