@@ -226,6 +226,9 @@ def _is_empty(name: str) -> Column:
 
 # --- when -------------------------------------------------------------------------------------------------------------
 
+_LATEST_DUE_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
 
 def _says_when(headers: Headers) -> Column:
     """The header that says when, by RocketMQ's priority: level, seconds, milliseconds, absolute time; or null."""
@@ -253,10 +256,11 @@ def _after_seconds(seconds: Column) -> Column:
 def _time_code() -> Column:
     says, time = F.col("says_when"), F.col("time")
     least = F.when(says == _LEVEL, 1).when(says != _AT, 0)
+    due = F.when(says == _SEC, _after_seconds(time)).when(says == _MS, F.try_add("timestamp_ms", time)).otherwise(time)
     return (
         F.when(says.isNull(), ErrorCode.NO_DELIVERY_TIME.value)
         .when(time.isNull() | F.coalesce(time < least, F.lit(False)), ErrorCode.ILLEGAL_DELIVERY_TIME.value)
-        .when((says == _SEC) & _after_seconds(time).isNull(), ErrorCode.DELAY_TOO_LONG.value)
+        .when((says != _LEVEL) & F.coalesce(due > _LATEST_DUE_MS, F.lit(True)), ErrorCode.DELAY_TOO_LONG.value)
     )
 
 
