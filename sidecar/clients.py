@@ -1,6 +1,5 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from connectors.kafka import (
     transactional_config,
 )
 from sidecar.clock import Clock
+from sidecar.dispatch.call_thread import ends_within
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
@@ -91,10 +91,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
 
 def _close(consumer: Consumer) -> None:
     # librdkafka can wait for ever for a consumer that was fenced; it is left behind then, like a stuck transaction.
-    closing = threading.Thread(target=consumer.close, name="closing", daemon=True)
-    closing.start()
-    closing.join(_CLOSE_TIMEOUT_S)
-    if closing.is_alive():
+    if not ends_within(_CLOSE_TIMEOUT_S, consumer.close, "closing"):
         log.warning(
             "consumer left behind",
             operator_action="nothing: it does not close, and ends with the process; a new one is made",

@@ -26,6 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from connectors.contract import Header, TopicKind, TopicNames
 from connectors.tracing import TRACEPARENT, context_of
+from sidecar.dispatch.call_thread import ends_within
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
 from sidecar.records import Headers, Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
@@ -96,10 +97,7 @@ class DeliverySpans:
         self._wake.set()
         self._thread.join(STOP_TIMEOUT_S)
         # The SDK waits for a collector that is away for longer than a stop may take.
-        exporting = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
-        exporting.start()
-        exporting.join(STOP_TIMEOUT_S)
-        if exporting.is_alive():
+        if not ends_within(STOP_TIMEOUT_S, self._provider.shutdown, "last spans"):
             log.warning(
                 "spans not exported",
                 operator_action="check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT; deliveries are not concerned",

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connectors.contract import TopicNames
 from spark import tables
 from spark.errors import AuditError
-from spark.facts import ARRIVALS, ASKS, SCHEMA
-from spark.reconcile import IDENTITY, Rules, reconcile
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE, SCHEMA
+from spark.reconcile import Rules, reconcile
 from spark.stream import READ_UNTIL
 
 HORIZON_MS = 3_600_000
@@ -35,11 +35,10 @@ SURVEY_EVERY_MS = HORIZON_MS // 2
 STRAGGLERS_MS = 300_000
 """Facts so much older than a survey are settled: nothing is added among them any more."""
 
-_SKEW_MS = 60_000  # between the clocks that stamp what is asked for, and what arrives
 
 _ASKING = (*ASKS, "rolled", "retry", "invalid")
 _COLUMNS = [field.name for field in SCHEMA]
-_PLACE = ["topic", "partition", "offset"]
+_PLACE = list(PLACE)
 _TOLD = ("id", "destination", "topic", "partition", "offset", "due_ms")
 
 
@@ -174,7 +173,7 @@ def _suspects(known: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
     """
     kind = F.col("kind")
     asks = kind.isin(*_ASKING) & _is_within(_due(), from_ms, to_ms)
-    comes = kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - _SKEW_MS)
+    comes = kind.isin(*ARRIVALS) & (F.col("timestamp_ms") >= from_ms - CLOCK_SKEW_MS)
     sums = (
         known.where(asks | comes)
         .groupBy(*IDENTITY, "due_ms")

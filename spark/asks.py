@@ -239,28 +239,25 @@ def _says_when(headers: Headers) -> Column:
 
 
 def _wheel_due_ms(levels: DelayLevels) -> Column:
+    of_level = F.col("timestamp_ms") + _delay_ms(F.col("time"), levels)
+    return F.when(F.col("says_when") == _LEVEL, of_level).otherwise(_given_due_ms())
+
+
+def _given_due_ms() -> Column:
+    """Of what names no level. Null where it is farther off than a number can say."""
     says, time = F.col("says_when"), F.col("time")
-    return (
-        F.when(says == _LEVEL, F.col("timestamp_ms") + _delay_ms(time, levels))
-        .when(says == _SEC, _after_seconds(time))
-        .when(says == _MS, F.try_add("timestamp_ms", time))
-        .otherwise(time)
-    )
-
-
-def _after_seconds(seconds: Column) -> Column:
-    """Null where it is farther off than a number can say."""
-    return F.try_add("timestamp_ms", F.try_multiply(seconds, F.lit(1_000).cast("bigint")))
+    after_seconds = F.try_add("timestamp_ms", F.try_multiply(time, F.lit(1_000).cast("bigint")))
+    return F.when(says == _SEC, after_seconds).when(says == _MS, F.try_add("timestamp_ms", time)).otherwise(time)
 
 
 def _time_code() -> Column:
     says, time = F.col("says_when"), F.col("time")
     least = F.when(says == _LEVEL, 1).when(says != _AT, 0)
-    due = F.when(says == _SEC, _after_seconds(time)).when(says == _MS, F.try_add("timestamp_ms", time)).otherwise(time)
+    is_too_far = F.coalesce(_given_due_ms() > _LATEST_DUE_MS, F.lit(True))
     return (
         F.when(says.isNull(), ErrorCode.NO_DELIVERY_TIME.value)
         .when(time.isNull() | F.coalesce(time < least, F.lit(False)), ErrorCode.ILLEGAL_DELIVERY_TIME.value)
-        .when((says != _LEVEL) & F.coalesce(due > _LATEST_DUE_MS, F.lit(True)), ErrorCode.DELAY_TOO_LONG.value)
+        .when((says != _LEVEL) & is_too_far, ErrorCode.DELAY_TOO_LONG.value)
     )
 
 

@@ -16,11 +16,10 @@ from pyspark.sql.window import WindowSpec
 
 from connectors.contract import ErrorCode, TopicNames
 from spark import topic_kinds
-from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE
 from spark.plans import settled
 
-_IDENTITY = ["id", "destination", "retries", "redrives"]
-_PLACE = ["topic", "partition", "offset"]
+_IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
 
 _REFUSED_WHEN_READ = (ErrorCode.DELAY_TOO_LONG, ErrorCode.UNREADABLE_HEADERS)
 """Reasons for which the sidecar does not even look for what a record takes back, and which are not in its fact."""

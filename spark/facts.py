@@ -60,6 +60,12 @@ ASKS = ("scheduled", "replace", "send_back")
 ARRIVALS = ("delivered", "dead_letter")
 """Kinds that are one."""
 
+IDENTITY = ("id", "destination", "retries", "redrives")
+"""Of a message: what asks for it and what arrives have it in common."""
+
+PLACE = ("topic", "partition", "offset")
+"""Of a record in Kafka."""
+
 CLOCK_SKEW_MS = 60_000
 """How much earlier than it was asked for a record may claim to have arrived."""
 

@@ -26,11 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicNames
 from spark import contested, topic_kinds
-from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
 from spark.rejections import letters_by_place, number_of_letters, with_rejections
-
-IDENTITY = ("id", "destination", "retries", "redrives")
 
 COLUMNS = (
     *IDENTITY,

@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode, TopicNames
+from spark.facts import IDENTITY, PLACE
 from spark.plans import hinted
 
-_IDENTITY = ["id", "destination", "retries", "redrives"]
-_PLACE = ["topic", "partition", "offset"]
+_IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
 _SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original and its copies alike
 
 _SEEN_IN_THE_RECORD = (

@@ -45,8 +45,7 @@ class ConsumeConcurrently(ConsumeService):
             return
         batch.unanswered += 1  # ours, until all are on their way: answers may come at once
         for message in failed:
-            level = message.retry_level if message.retry_level is not None else batch.context.retry_level
-            self._begin_send_back(batch, queue, message, level)
+            self._begin_send_back(batch, queue, message, batch.context.level_of(message))
         batch.unanswered -= 1
         if not batch.unanswered:
             self._finished(batch)

@@ -80,6 +80,10 @@ class ConsumeContext(msgspec.Struct):
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, _whole(name, value))
 
+    def level_of(self, message: ConsumedMessage) -> int | None:
+        """What the listener has set for the next attempt of a message; None: nothing."""
+        return self.retry_level if message.retry_level is None else message.retry_level
+
     def failed(self, result: ConsumeResult | None, messages: Sequence[ConsumedMessage]) -> Sequence[ConsumedMessage]:
         """The messages that have to come again (``ConsumeMessageConcurrentlyService.processConsumeResult``)."""
         if result is not ConsumeResult.CONSUME_SUCCESS:

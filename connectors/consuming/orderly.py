@@ -53,8 +53,8 @@ class ConsumeOrderly(ConsumeService):
         lane.rest_ms = within_suspend_limits(self._settings.suspend_ms if suspend_ms is None else suspend_ms)
         batch.unanswered += 1  # ours, until all are judged: answers may come at once
         for message in failed:
-            level = message.retry_level if message.retry_level is not None else batch.context.retry_level
-            if (level or 0) >= 0 and message.reconsume_times < self._settings.max_reconsume_times:
+            is_given_up = (batch.context.level_of(message) or 0) < 0
+            if not is_given_up and message.reconsume_times < self._settings.max_reconsume_times:
                 message.reconsume_times += 1
                 lane.held.append(message)
             elif not self._drop_if_broadcast(queue, [message]):

@@ -60,9 +60,10 @@ def test_a_stop_that_comes_before_the_forked_process_has_begun_ends_it() -> None
 
 
 NOT_FORKED = """
-import socket, time
+import socket
 from sidecar.front.process import FrontProcess
 from sidecar.settings import load_settings
+from tests.support.waiting import wait_until
 
 class Starved(FrontProcess):
     failures = 0
@@ -79,8 +80,7 @@ front.start()
 with front:
     first = front._process
     first.kill()
-    while front._process is first:
-        time.sleep(0.05)
+    wait_until(lambda: front._process is not first, "another has been started")
     print(front.failures, front._process.is_alive())
 """
 
