@@ -16,8 +16,9 @@ the watermark never passes a stored record below the committed offset, and no re
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import not_
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_figures import WheelFigures
 from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel_view import WheelView
+from sidecar.intake.alike import Alike
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
@@ -264,16 +266,40 @@ class WheelPartition:
         self._expire_cancels(self._watermark[0])
 
     def _stage_alike(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
-        """Records that are alike, and neither roll nor have rolled; False: nothing is done yet."""
+        """Records that are alike, and have not rolled; False: nothing is done yet."""
         plan_from, plan = self._plans.since[-1]
         first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-        is_replayed = first < self._replay_until
-        is_apart = is_replayed == (last < self._replay_until)  # from what else is to be read
+        is_apart = (first < self._replay_until) == (last < self._replay_until)  # from what else is to be read
         if len(messages) <= FEW or self._trace or first < plan_from or not is_apart:
             return False
         alike = self._parser.alike(messages, headers)
-        if alike is None or alike.longest_delay_ms > min(plan.max_delay_ms, _rolls_from_ms(plan) - 1):
+        if alike is None or alike.longest_delay_ms > plan.max_delay_ms:
             return False
+        rolls_from_ms = _rolls_from_ms(plan)
+        if alike.longest_delay_ms < rolls_from_ms:
+            self._stage_near(messages, headers, alike, now_ms)
+        elif self._staging.cancels:  # which may have to be applied in between
+            return False
+        else:
+            schedules, arriving = self._staging.schedules, self._arriving
+            begin, arriving_begin = len(schedules), len(arriving)
+            is_near = [due - at < rolls_from_ms for due, at in zip(alike.due_ms, alike.timestamps_ms, strict=True)]
+            if any(is_near):
+                near = list(compress(messages, is_near)), list(compress(headers, is_near))
+                self._stage_near(*near, alike.those(is_near), now_ms)
+            is_far = list(map(not_, is_near))
+            self._stage_far(compress(messages, is_far), compress(headers, is_far), alike.those(is_far), plan, now_ms)
+            schedules[begin:] = sorted(schedules[begin:], key=lambda staged: staged[0][6])
+            arriving[arriving_begin:] = sorted(arriving[arriving_begin:], key=lambda record: record[6])
+        self.position = last + 1
+        return True
+
+    def _stage_near(
+        self, messages: Sequence[Message], headers: Sequence[Headers | None], alike: Alike, now_ms: int
+    ) -> None:
+        """Those of them that do not roll, at least one."""
+        first = messages[0].offset() or 0
+        is_replayed = first < self._replay_until
         due_ms, schedules = alike.due_ms, self._staging.schedules
         is_any_due = not is_replayed and min(due_ms) <= now_ms
         if is_any_due:
@@ -293,8 +319,15 @@ class WheelPartition:
                 schedules += [one for one in staged if one[1] > now_ms]
                 records = [record for record in records if record[5] <= now_ms]
             self._arriving += records
-        self.position = last + 1
-        return True
+
+    def _stage_far(
+        self, messages: Iterable[Message], headers: Iterable[Headers | None], alike: Alike, plan: Plan, now_ms: int
+    ) -> None:
+        """Those of them that roll."""
+        for message, own_headers, said in zip(messages, headers, zip(*alike, strict=True), strict=True):
+            topic, delivered, uniq_key, due_ms, timestamp_ms, offset = said
+            parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
+            self._schedule(parsed, plan, message, own_headers or [], offset, timestamp_ms, now_ms)
 
     def _stage_each(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
         """Any records; False: one of them is read again, and with it what follows."""

@@ -28,6 +28,8 @@ from tests.support.outages import no_outages
 
 MAX_DELAY_MS = 10**10
 PLAN = Plan(roll_window_ms=100_000_000, precision_ms=1_000, max_delay_ms=MAX_DELAY_MS, levels="1s 5s")
+SHORT = Plan(roll_window_ms=3_000, precision_ms=1_000, max_delay_ms=MAX_DELAY_MS, levels="1s 5s")
+"""By which about half of these records roll."""
 FIRST = 1_000
 
 times = st.integers(NOW_MS - 2_000, NOW_MS + 2_000)
@@ -143,11 +145,13 @@ only_one = several.map(lambda only: [only])
 stretches = only_one | only_one | st.lists(several, min_size=1, max_size=3)
 
 
-def outcome(batch: list[Message], committed: int, watermark: tuple[int, int], now_ms: int, at_once: int) -> Any:
+def outcome(
+    plan: Plan, batch: list[Message], committed: int, watermark: tuple[int, int], now_ms: int, at_once: int
+) -> Any:
     """What a wheel makes of records that it is offered so many at a time."""
-    progress = WheelProgress(watermark=watermark, lowest_needed=FIRST, plans=Plans(((0, PLAN),))).encode()
+    progress = WheelProgress(watermark=watermark, lowest_needed=FIRST, plans=Plans(((0, plan),))).encode()
     with TemporaryDirectory() as directory:
-        wheel = opened(Path(directory), committed, progress, end=FIRST + len(batch), now_ms=now_ms)
+        wheel = opened(Path(directory), committed, progress, end=FIRST + len(batch), now_ms=now_ms, plan=plan)
         wheel._replay_from = wheel.position = FIRST  # what is read again, too
         for topic in (b"orders", b"payments"):
             wheel._parser._parser.topic(topic)  # it knows them from before
@@ -165,6 +169,7 @@ def outcome(batch: list[Message], committed: int, watermark: tuple[int, int], no
 
 
 @given(
+    st.sampled_from([PLAN, SHORT]),
     stretches,
     st.lists(times, min_size=7, max_size=7),
     st.sampled_from([0, 2, 1]),
@@ -172,6 +177,7 @@ def outcome(batch: list[Message], committed: int, watermark: tuple[int, int], no
     times,
 )
 def test_a_wheel_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
+    plan: Plan,
     drawn: list[list[Headers]],
     timestamps_ms: list[int],
     halves_replayed: int,
@@ -183,7 +189,7 @@ def test_a_wheel_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
         for n, headers in enumerate(headers for stretch in drawn for headers in stretch)
     ]
     committed = FIRST + len(batch) * halves_replayed // 2
-    told = batch, committed, watermark or (-1, -1), now_ms
+    told = plan, batch, committed, watermark or (-1, -1), now_ms
     assert outcome(*told, len(batch)) == outcome(*told, 1)
 
 
@@ -318,12 +324,35 @@ def test_of_what_is_read_again_only_that_is_stored_which_the_watermark_has_not_p
     many = 2 * FEW
     headers: list[Headers] = [[REAL_TOPIC, ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + n // 2))] for n in range(many)]
     batch = [made(each, FIRST + n, NOW_MS + 1) for n, each in enumerate(headers)]
-    told = batch, FIRST + many, (NOW_MS + 5, FIRST + 10), NOW_MS + 10**6
+    told = PLAN, batch, FIRST + many, (NOW_MS + 5, FIRST + 10), NOW_MS + 10**6
     sent, *rest = outcome(*told, many)
     assert [record[5:7] for records in sent for record in records] == [
         (NOW_MS + n // 2, FIRST + n) for n in range(11, many)
     ]
     assert [sent, *rest] == list(outcome(*told, 1))
+
+
+@pytest.mark.parametrize("wait_ms", [1_000, 7_000])
+def test_those_among_them_that_roll_keep_their_places(tmp_path: Path, wait_ms: int) -> None:
+    """With what is due, and what is due later: on disk as on the way, all stand in the order of their offsets."""
+    count, delays_ms = 8 * FEW, (0, 1_500, 2_999, 9_000)
+    headers: list[Headers] = [[REAL_TOPIC, ("TIMER_DELAY_MS", b"%d" % delays_ms[n % 4])] for n in range(count)]
+    batch = [made(each, FIRST + n, NOW_MS) for n, each in enumerate(headers)]
+    now_ms = NOW_MS + wait_ms
+    assert outcome(SHORT, batch, FIRST, (-1, -1), now_ms, count) == outcome(SHORT, batch, FIRST, (-1, -1), now_ms, 1)
+    wheel = opened(tmp_path, plan=SHORT, now_ms=now_ms)
+    wheel._parser._parser.topic(b"orders")  # it is known from before
+    assert wheel._stage_alike(batch, headers, now_ms)
+    stored, arrived = [staged[0][6] for staged in wheel._staging.schedules], [record[6] for record in wheel._arriving]
+    assert (stored, arrived) == (sorted(stored), sorted(arrived))
+    assert sorted(stored + arrived) == list(range(FIRST, FIRST + count))
+    rolled = {
+        record[6] % 4
+        for record in [*wheel._arriving, *(staged[0] for staged in wheel._staging.schedules)]
+        if record[0] == WHEEL
+    }
+    assert rolled == {3}  # the third are just short of it
+    assert bool(stored) == (wait_ms == 1_000)
 
 
 def test_names_in_another_order_are_not_alike() -> None:
