@@ -121,7 +121,6 @@ class Daemon:
                 if self._listener is None:
                     with suppress(StoppedWaitingError):
                         prepare_topics(settings, self._stop.is_set)
-                self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
                 # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after the topics.
                 if not self._stop.is_set():
                     with self._topic_watch():
@@ -203,6 +202,7 @@ class Daemon:
         """
         began_ms = self._clock.monotonic_ms()
         try:
+            self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
             clients = connect(self._settings, self._clock, self._is_stopping)
             self._health.phase = "waits for the group to assign its partitions"
             try:
@@ -221,6 +221,7 @@ class Daemon:
                 self._loop.run(self._stop.is_set)
             finally:
                 self._loop = None
+                self._health.session_ended()
                 clients.close()
         except StoppedWaitingError as error:
             log.warning(

@@ -6,7 +6,7 @@ Several may hold at once; the first of this table is told.
     stuck        the loop does not turn
     stopping     a stop was asked for
     broker_away  no broker answers
-    starting     no partitions have been assigned yet
+    starting     no partitions are assigned: not yet, or not again since the clients were lost
     stuck        a partition waits for an operator, or fails and is tried again
     disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
     recovering   what is committed is read again, and how far that has come
@@ -91,6 +91,9 @@ class Health:
     phase: str = "checks the schedule topics"
     """What a start is doing."""
     assigned: bool = False
+    """Whether the group has assigned partitions to this session, or none where others have them all."""
+    session_ended_ms: float | None = None
+    """When the session ended that had them, until the next one has; None: there is none."""
     places: frozenset[tuple[str, int]] = frozenset()
     """The topics and partitions that are read."""
     stopping: bool = False
@@ -129,6 +132,17 @@ class Health:
         self._behind: deque[tuple[float, float]] = deque(maxlen=_OBSERVATIONS_MAX)
 
     # --- written by the loop ------------------------------------------------------------------------------------------
+
+    def partitions_assigned(self) -> None:
+        """The group has assigned partitions, or none."""
+        self.assigned = True
+        self.session_ended_ms = None
+
+    def session_ended(self) -> None:
+        """The clients are gone, and with them the partitions; new ones may follow."""
+        if self.assigned:
+            self.assigned = False
+            self.session_ended_ms = self.clock.monotonic_ms()
 
     def turned(self) -> None:
         """The loop is turning."""
@@ -230,16 +244,24 @@ class Health:
         if self.broker_reachable is False:
             return self._broker_away()
         if not self.assigned:
-            return Verdict(State.STARTING, self._broker_words() or self.phase)
+            return Verdict(State.STARTING, (self._broker_words() or self.phase) + self._has_waited())
         return self._of_partitions() or self._of_delivery()
 
     def _broker_away(self) -> Verdict:
         words = f"no broker has answered for {_seconds(self.broker_silent_ms)}"
         words += f" ({self._broker_words()})" if self._broker_words() else ""
-        if self.behind_ms > BEHIND_AFTER_MS:
-            words += f"; what is due has waited for {_seconds(self.behind_ms)}"
         remedy = self.broker_cause.remedy if self.broker_cause else "check the brokers and the way to them"
-        return Verdict(State.BROKER_AWAY, words, f"{remedy}; {_GOES_ON if self.assigned else _TRIED_AGAIN}")
+        hope = _GOES_ON if self._has_been_assigned else _TRIED_AGAIN
+        return Verdict(State.BROKER_AWAY, words + self._has_waited(), f"{remedy}; {hope}")
+
+    @property
+    def _has_been_assigned(self) -> bool:
+        return self.assigned or self.session_ended_ms is not None
+
+    def _has_waited(self) -> str:
+        """What to add while nothing is delivered; empty while nothing is due."""
+        behind_ms = self.behind_ms
+        return f"; what is due has waited for {_seconds(behind_ms)}" if behind_ms > BEHIND_AFTER_MS else ""
 
     def _broker_words(self) -> str:
         """Why no broker answers, as the probe knows it; or what the loop's clients say."""
@@ -329,11 +351,14 @@ class Health:
         reasons = []
         if self.stopping:
             reasons.append("stopping")
-        if not self.assigned:
+        now_ms, ended_ms, since_ms = self.clock.monotonic_ms(), self.session_ended_ms, self.broker_silent_since_ms
+        if not self._has_been_assigned:
             reasons.append(self._broker_told() or "starting: no partitions assigned yet")
-        since_ms = self.broker_silent_since_ms
-        if self.assigned and since_ms is not None:
-            silent_ms = self.clock.monotonic_ms() - since_ms
+        elif ended_ms is not None and now_ms - ended_ms > BROKER_AWAY_GRACE_MS:
+            told = self._broker_told() or self.phase
+            reasons.append(f"no partitions have been assigned again for {(now_ms - ended_ms) / 1000:.0f} s: {told}")
+        elif since_ms is not None:
+            silent_ms = now_ms - since_ms
             if silent_ms > BROKER_AWAY_GRACE_MS:
                 reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self._broker_told()}")
         reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]

@@ -171,6 +171,7 @@ class DeadLetters:
         after: tuple[int, int] | None = None,
         with_redriven: bool = False,
         look_at: int | None = None,
+        max_bytes: int | None = None,
     ) -> Page:
         """Dead letters, the oldest of each partition first, a partition after the other.
 
@@ -178,11 +179,12 @@ class DeadLetters:
             after: where the page begins, as the one before told.
             with_redriven: also those that have been redriven.
             look_at: end the page, full or not, after so many letters that are not on it.
+            max_bytes: end it before their keys, values and headers are more than this; one letter is always on it.
         """
         topic = self._topic(group)
         redriven = self._ledger([topic]).read()
         letters: list[DeadLetter] = []
-        passed = 0
+        passed = size_bytes = 0
         for place, (begin, end) in sorted(self._cluster.ends([topic]).items()):
             partition = place[1]
             if after is not None and partition <= after[0]:
@@ -197,7 +199,9 @@ class DeadLetters:
                         if passed == look_at:
                             return Page(letters, (partition, letter.offset + 1))
                         continue
-                    if len(letters) == limit:
+                    size_bytes += letter.size_bytes
+                    is_full = max_bytes is not None and size_bytes > max_bytes and bool(letters)
+                    if is_full or len(letters) == limit:
                         return Page(letters, (partition, letter.offset))
                     letters.append(letter)
         return Page(letters, None)

@@ -58,6 +58,12 @@ class DeadLetter(NamedTuple):
     def reason(self) -> str:
         return reason_of(dict(self.headers))
 
+    @property
+    def size_bytes(self) -> int:
+        """Of key, value and headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 def is_rejected(told: Told) -> bool:
     """Whether the sidecar rejected it; headers with such names may also be an application's own.

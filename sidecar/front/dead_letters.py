@@ -29,6 +29,8 @@ READ_WITHIN_S = 30.0
 COUNTED_MAX = 50_000
 """With more letters than this their reasons are not counted: all of them would have to be read."""
 PAGE_MAX = 200
+PAGE_MAX_BYTES = 16 * 2**20
+"""Of the letters as they are read: of a value of 1 MB the page shows a little, but all of it has come from Kafka."""
 LOOKED_AT_MAX = 20_000
 """Letters that a filter may leave out before the page ends all the same."""
 PREVIEW_BYTES = 1_024
@@ -92,7 +94,8 @@ class LettersAnswer(BaseModel):
     group: str
     letters: list[LetterAnswer]
     next: str | None = Field(
-        description="`after` of the next page; null: this is the last. With a filter a page may be empty and have one."
+        description="`after` of the next page; null: this is the last. A page of large letters is shorter than `limit`, "
+        "and with a filter a page may be empty and have one all the same."
     )
 
 
@@ -145,6 +148,7 @@ def dead_letters_router(kafka: FrontKafka) -> APIRouter:
                 after=place,  # type: ignore[arg-type]
                 with_redriven=with_redriven,
                 look_at=LOOKED_AT_MAX,
+                max_bytes=PAGE_MAX_BYTES,
             )
             following = None if told.next is None else "-".join(map(str, told.next))
             shown = [LetterAnswer.model_validate(_shown(letter, preview_bytes)) for letter in told.letters]

@@ -315,7 +315,7 @@ class EnqueueGet:
             return
         self._assigned_in_call |= set(places)
         self._tell_assignment()
-        self._health.assigned = True
+        self._health.partitions_assigned()
         self._metrics.rebalances.labels("assigned").inc()
         log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
 

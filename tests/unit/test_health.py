@@ -1,7 +1,7 @@
 """What the sidecar tells of its own state."""
 
 from connectors.testing import ManualClock
-from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Health
+from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Health, State
 
 
 def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:
@@ -47,6 +47,30 @@ def test_a_short_outage_of_the_brokers_leaves_it_ready() -> None:
     assert health.unready_reasons() == []
     clock.advance(1_000)
     assert health.unready_reasons() == ["kafka has not answered for 61 s: connection refused"]
+
+
+def test_a_session_that_has_lost_its_partitions_says_so_and_is_ready_for_a_while() -> None:
+    health, clock = a_health()
+    health.phase = "waits for the group to assign its partitions"
+    health.knows_due(0)
+    health.session_ended()
+    assert health.verdict() == (State.STARTING, health.phase, "", None)
+    clock.advance(BROKER_AWAY_GRACE_MS)
+    health.session_ended()  # another try that has come to nothing
+    assert health.unready_reasons() == []
+    clock.advance(1_000)
+    health.turned()
+    assert health.unready_reasons() == [f"no partitions have been assigned again for 61 s: {health.phase}"]
+    assert health.verdict().words == f"{health.phase}; what is due has waited for 61 s"
+    health.partitions_assigned()
+    assert health.unready_reasons() == []
+    assert health.verdict().state is State.BEHIND
+
+
+def test_a_first_session_that_ends_without_an_assignment_is_not_ready() -> None:
+    health, _ = a_health(assigned=False)
+    health.session_ended()
+    assert health.unready_reasons() == ["starting: no partitions assigned yet"]
 
 
 def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:

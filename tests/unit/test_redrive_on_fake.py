@@ -386,6 +386,22 @@ def test_pages_follow_each_other_and_hold_every_letter_once() -> None:
     assert sorted(seen) == numbers(range(25))
 
 
+@pytest.mark.parametrize(("letters_of_bytes", "pages"), [(1, 9), (3, 3), (100, 1)])
+def test_a_page_holds_so_many_bytes_and_one_letter_at_least(letters_of_bytes: int, pages: int) -> None:
+    bench = Bench()
+    bench.die(9)
+    letters, sizes, seen, after = bench.letters(), [], [], None
+    most = letters_of_bytes * max(letter.size_bytes for letter in letters.browse("billing").letters) - 1
+    while not sizes or after is not None:
+        page = letters.browse("billing", after=after, max_bytes=most)
+        sizes.append(sum(letter.size_bytes for letter in page.letters))
+        seen += [letter.id for letter in page.letters]
+        after = page.next
+    assert sorted(seen) == numbers(range(9))
+    assert len(sizes) >= pages
+    assert all(size <= most for size in sizes) or letters_of_bytes == 1
+
+
 def test_what_has_been_redriven_is_shown_on_request() -> None:
     bench = Bench()
     bench.die(4)
