@@ -94,8 +94,8 @@ class LettersAnswer(BaseModel):
     group: str
     letters: list[LetterAnswer]
     next: str | None = Field(
-        description="`after` of the next page; null: this is the last. A page of large letters is shorter than `limit`; "
-        "with a filter, one may be empty and not the last."
+        description="`after` of the next page; null: this is the last. Large letters make a page shorter than `limit`, "
+        "and one with a filter may be empty and not the last."
     )
 
 
