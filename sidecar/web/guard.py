@@ -55,7 +55,7 @@ HEADERS_MAX_BYTES = 16 * 2**10
 BODIES_MAX_BYTES = 64 * 2**20
 """Of all requests together."""
 PLACES = 64
-"""Requests under way."""
+"""Requests under way; questions (GET) have half of them at most, for slow ones must not keep out what sends."""
 QUEUE_MAX = 1_024
 """Requests that wait for a place."""
 STREAMS_MAX = 32
@@ -96,6 +96,7 @@ class Guard:
         self._authorization = None if token is None else f"Bearer {token}".encode()
         self._limits = limits or Limits()
         self._places = asyncio.Semaphore(self._limits.places)
+        self._questions = asyncio.Semaphore(max(1, self._limits.places // 2))
         self._queue = 0
         self._streams = 0
         self._bodies_bytes = 0
@@ -147,19 +148,17 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if self._queue >= self._limits.queue_max:
             raise ProblemError(Kind.UNAVAILABLE, f"{self._queue} requests wait already; ask again")
-        body = _Body(self, receive)
-        self._queue += 1
+        body, place = _Body(self, receive), _Place(self)
         try:
-            if takes_body(scope["method"], scope["path"]):
-                await body.read(scope)
-            await self._places.acquire()
-        except BaseException:
-            body.forget()
-            raise
-        finally:
-            self._queue -= 1
-        place = _Place(self)
-        try:
+            self._queue += 1
+            try:
+                if takes_body(scope["method"], scope["path"]):
+                    await body.read(scope)
+                if scope["method"] == "GET":
+                    await place.take(self._questions)
+                await place.take(self._places)
+            finally:
+                self._queue -= 1
             await self._run(scope, body.receive, answer, place)
         finally:
             place.leave()
@@ -197,9 +196,6 @@ class Guard:
     def limits(self) -> Limits:
         return self._limits
 
-    def leave_place(self) -> None:
-        self._places.release()
-
     def take_stream(self) -> None:
         if self._streams >= self._limits.streams_max:
             raise ProblemError(Kind.UNAVAILABLE, f"{self._streams} pages are watching already; close one")
@@ -226,19 +222,25 @@ class _Answer:
 
 
 class _Place:
-    """A request's place among those under way, or among the streams."""
+    """What a request takes while it is under way: of the places for all, of those for its like, or of the streams."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._leave = guard.leave_place
+        self._taken: list[Callable[[], None]] = []
+
+    async def take(self, places: asyncio.Semaphore) -> None:
+        """Wait for one of them."""
+        await places.acquire()
+        self._taken.append(places.release)
 
     def become_stream(self) -> None:
         self._guard.take_stream()
-        self._leave()
-        self._leave = self._guard.leave_stream
+        self.leave()
+        self._taken.append(self._guard.leave_stream)
 
     def leave(self) -> None:
-        self._leave()
+        while self._taken:
+            self._taken.pop()()
 
 
 class _Body:

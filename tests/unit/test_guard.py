@@ -492,7 +492,7 @@ def test_nothing_that_a_stranger_sends_makes_two_probes_differ(serve: Serve, app
 
 
 def test_while_all_places_are_taken_requests_wait_and_beyond_that_are_refused(serve: Serve, app: App) -> None:
-    place = serve(places=2, queue_max=3)
+    place = serve(places=4, queue_max=3)  # two of them for questions
     with ExitStack() as stack:
         waiting = [stack.enter_context(connected(place)) for _ in range(5)]
         for connection in waiting:
@@ -508,6 +508,24 @@ def test_while_all_places_are_taken_requests_wait_and_beyond_that_are_refused(se
         app.may_answer = True
         assert [read(connection)[0] for connection in waiting] == [200] * 5
     assert ask(place, head())[0] == 200
+
+
+def test_slow_questions_keep_out_nobody_who_sends(serve: Serve, app: App) -> None:
+    place = serve(places=2)
+    with ExitStack() as stack:
+        asking = [stack.enter_context(connected(place)) for _ in range(4)]
+        for connection in asking:
+            connection.sendall(head(path=SLOW))
+        wait_until(lambda: app.asked == [SLOW], "one is under way")
+        body = b'{"a": 1}'
+        sent = (
+            head("POST", path="/api/v1/messages", Content_Type="application/json", Content_Length=str(len(body))) + body
+        )
+        for _ in range(3):
+            assert ask(place, sent)[0] == 200
+        assert app.asked.count(SLOW) == 1
+        app.may_answer = True
+        assert [read(connection)[0] for connection in asking] == [200] * 4
 
 
 def test_the_bodies_of_all_requests_together_are_bounded(serve: Serve, app: App) -> None:
