@@ -75,7 +75,7 @@ FIGURES = (
     ),
     Figure(
         "Late, p99",
-        "99 of 100 records were committed on their destination within this time after they were due.",
+        "99% of records were committed on their destination within this time after they were due.",
         "s",
         f"histogram_quantile(0.99, sum by (le) (rate(timewheel_lateness_seconds_bucket{{{ON}}}[$__rate_interval])))",
         0.5,

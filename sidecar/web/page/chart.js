@@ -100,7 +100,7 @@ const path = (name, x, y) => {
 const tell = (point) => {
   const words = byId("hour-words");
   if (point) {
-    const late = point.p99_ms === null ? "nothing delivered" : `late by ${lasting(point.p50_ms)} (median), ${lasting(point.p99_ms)} (99 of 100), ${lasting(point.max_ms)} at most`;
+    const late = point.p99_ms === null ? "nothing delivered" : `lateness p50 ${lasting(point.p50_ms)}, p99 ${lasting(point.p99_ms)}, highest ${lasting(point.max_ms)}`;
     setText(words, `${timeOfDay(point.at_ms)}: ${rate((point.delivered * 1000) / everyMs)} out, ${late}`);
     return;
   }
@@ -110,7 +110,7 @@ const tell = (point) => {
     return;
   }
   const worst = told.reduce((one, other) => (other.max_ms > one.max_ms ? other : one));
-  const usual = hour?.p99_ms != null ? `99 of 100 deliveries were late by ${lasting(hour.p99_ms)} or less; ` : "";
+  const usual = hour?.p99_ms != null ? `99% of deliveries were at most ${lasting(hour.p99_ms)} late; ` : "";
   setText(words, `${usual}the latest by ${lasting(worst.max_ms)}, at ${timeOfDay(worst.at_ms)}.`);
 };
 

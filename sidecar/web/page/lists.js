@@ -79,7 +79,7 @@ const cancel = async (message, row, pressed) => {
 const OUTCOMES = {
   cancelled: "Cancelled.",
   too_late: "Too late: it has been delivered.",
-  unknown: "There is no such message any more.",
+  unknown: "No such message is pending any more.",
 };
 
 /** What became of a cancel, in words. */
@@ -113,7 +113,7 @@ const loadGroups = async () => {
     } while (next && groups.length < GROUPS_MAX);
     byId("groups").replaceChildren(...groups.map(groupRow));
     setText(words, groups.length ? "" : "There are no dead letters.");
-    setText(byId("dead-read"), "Read them again");
+    setText(byId("dead-read"), "Read again");
   } catch (error) {
     setText(words, error.message);
   }
@@ -176,7 +176,7 @@ const letterRow = (letter) => {
 };
 
 const preview = (letter) => {
-  if (letter.value_bytes === null) return make("p.why.where", "It has no value.");
+  if (letter.value_bytes === null) return make("p.why.where", "No value.");
   const isBinary = letter.value === undefined;
   const text = (isBinary ? letter.value_base64 : letter.value) ?? "";
   const isCut = letter.value_bytes > PREVIEW_BYTES;
@@ -203,7 +203,7 @@ const report = (told, would) => {
 /** The report of a redrive, waited for while it runs. */
 const finished = async (told, words) => {
   while (told.state === "running") {
-    setText(words, `gone through ${count(told.gone_through)} of ${count(told.total)} …`);
+    setText(words, `${count(told.gone_through)} of ${count(told.total)} looked at …`);
     await pause(1_000);
     told = await ask("GET", `redrives/${encodeURIComponent(told.id)}`);
   }

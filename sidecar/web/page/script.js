@@ -119,7 +119,7 @@ const showQueues = (told) => {
   const idle = told.queues.filter((row) => !busy.has(row.queue)).length;
   const all = byId("queues-all");
   all.hidden = idle === 0;
-  setText(all, showsAll ? "Hide the idle ones" : `Show ${count(idle)} idle ones`);
+  setText(all, showsAll ? "Hide idle queues" : `Show ${count(idle)} idle queues`);
   const shown = told.queues.filter((row) => showsAll || busy.has(row.queue));
   byId("queues").hidden = shown.length === 0;
   const rows = shown.map((row) => [
@@ -142,7 +142,7 @@ const showQueues = (told) => {
   byId("places").hidden = places.length === 0;
   const { assigned, stopped } = told.partitions;
   const disk = told.store.quota_bytes ? `${bytes(told.store.bytes)}, ${bytes(told.store.quota_bytes)} allowed a partition` : bytes(told.store.bytes);
-  setText(byId("queues-help"), `${count(assigned)} partitions read, ${count(stopped)} stopped; ${disk} of disk.`);
+  setText(byId("queues-help"), `${count(assigned)} partitions assigned, ${count(stopped)} stopped; ${disk} on disk.`);
 };
 
 const showTopics = (told) => {
@@ -192,7 +192,7 @@ const flip = async (name, what) => {
   byId(name).disabled = true;
   try {
     await ask("PUT", "switches", { [`stop_${name}`]: !isOff });
-    setText(byId("switch-words"), isOff ? `The sidecar starts ${what}.` : `The sidecar stops ${what}.`);
+    setText(byId("switch-words"), isOff ? `Starting ${what}.` : `Stopping ${what}.`);
   } catch (error) {
     setText(byId("switch-words"), error.message);
     byId(name).disabled = false;
