@@ -45,6 +45,18 @@ from sidecar.plan import Plan
 
 ENV_PREFIX = "TIMEWHEEL_"
 
+SECTIONS = {
+    "Cluster and identity": "bootstrap_servers",
+    "Topics": "topic_prefix",
+    "What may be written where": "allowed_topics",
+    "Delivery": "guarantee",
+    "Timer wheel": "precision_ms",
+    "Batches and memory": "batch_records",
+    "HTTP": "http_address",
+    "Logs and traces": "log_format",
+}
+"""Sections of `Settings`, in the order of its fields, each by its first field."""
+
 _SECRET_OPTION = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
 _NO_JSON_OBJECT = 'is no JSON object such as {"security.protocol": "SSL"}'
 
@@ -124,6 +136,12 @@ KafkaOptions = Annotated[dict[str, InstanceOf[str]], BeforeValidator(_kafka_opti
 Token = Annotated[SecretStr | None, BeforeValidator(lambda token: token or None)]
 
 
+def section_of(name: str) -> str:
+    """The section that a setting belongs to."""
+    names = list(Settings.model_fields)
+    return [title for title, first in SECTIONS.items() if names.index(first) <= names.index(name)][-1]
+
+
 class YamlFile(YamlConfigSettingsSource):
     """The settings file, which is a map of names and values, or empty."""
 
@@ -163,78 +181,84 @@ class Settings(BaseSettings):
         "dynamic: leaves the group on stop (pods with new names).",
     )
     session_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
-        10_000, description="After this long without a heartbeat the partitions go to another replica."
+        10_000, description="A sidecar without a heartbeat for this long loses its partitions to another replica."
     )
-    data_dir: Path = Field(Path("timewheel-data"), description="Local state; a cache of what Kafka holds.")
+    data_dir: Path = Field(
+        Path("timewheel-data"), description="Directory of the local state, a cache of what Kafka holds."
+    )
     workers: int = Field(
         1, ge=1, le=256, description="Processes that share the partitions; more than one uses more than one core."
     )
 
-    topic_prefix: str = Field("", description="Goes before the name of every topic of ours.")
+    topic_prefix: str = Field("", description="Put before the name of every topic that Timewheel owns.")
     schedule_topic_template: str = Field(
         "SCHEDULE_TOPIC_XXXX-{queue}",
-        description="Schedule topics; {queue} is a level, wheel, sendback, redriven or idempotency.",
+        description="Names of the schedule topics; {queue} is a level, wheel, sendback, redriven or idempotency.",
     )
-    retry_topic_template: str = Field("RETRY-{group}", description="Retry topics of consumer groups.")
-    dead_letter_topic_template: str = Field("DLQ-{group}", description="Dead-letter topics of consumer groups.")
+    retry_topic_template: str = Field("RETRY-{group}", description="Names of the consumer groups' retry topics.")
+    dead_letter_topic_template: str = Field(
+        "DLQ-{group}", description="Names of the consumer groups' dead-letter topics."
+    )
     levels: Levels = Field(
-        DelayLevels.parse(DEFAULT_LEVELS), description="Delay levels from 1 on, blank-separated durations."
+        DelayLevels.parse(DEFAULT_LEVELS), description="Delay levels, from level 1 on: durations separated by blanks."
     )
     create_topics: bool = Field(True, description="Create missing schedule topics at start.")
     partitions: int = Field(1, ge=1, le=10_000, description="Partitions of topics that the sidecar creates.")
     replication_factor: int = Field(
         -1, ge=-1, le=100, description="Replicas of topics that the sidecar creates; -1: the broker's default."
     )
-
-    guarantee: Literal["exactly_once", "at_least_once"] = Field(
-        "exactly_once", description="at_least_once: for clusters without transactions; a crash may send twice."
+    dead_letter_retention: Annotated[DurationMs, _at_least(1_000)] = Field(
+        30 * 86_400_000, description="How long dead letters are kept, in topics that the sidecar creates."
     )
+
     allowed_topics: Globs = Field(("*",), description="Destinations that REAL_TOPIC may name.")
     denied_topics: Globs = Field((), description="Destinations that REAL_TOPIC may not name; wins over allowed_topics.")
     allowed_groups: Globs = Field(("*",), description="Groups that may have retry and dead-letter topics.")
     max_group_topics: int = Field(
-        1_000, ge=0, description="Retry and dead-letter topics: beyond so many none is created."
-    )
-    dead_letter_retention: Annotated[DurationMs, _at_least(1_000)] = Field(
-        30 * 86_400_000, description="How long dead letters are kept, in topics that the sidecar creates."
+        1_000, ge=0, description="Once there are this many retry and dead-letter topics, no more are created."
     )
     create_destinations: bool = Field(False, description="Create a destination topic that does not exist.")
-    max_delay: DurationMs = Field(366 * 86_400_000, description="The longest delay that is accepted.")
+
+    guarantee: Literal["exactly_once", "at_least_once"] = Field(
+        "exactly_once", description="at_least_once: for clusters without transactions; a crash may send twice."
+    )
+    max_delay: DurationMs = Field(
+        366 * 86_400_000, description="Longest delay that is accepted; a longer one is rejected."
+    )
     max_clock_skew: DurationMs = Field(
         5_000, description="How far a broker's timestamp may lie in the future before it is cut."
     )
+    skip_unknown_error: bool = Field(
+        False,
+        description="Send a record that Kafka refuses with an unknown error to the dead letters; "
+        "otherwise it is tried again until Kafka takes it, and its partition waits.",
+    )
+    stop_enqueue: bool = Field(
+        False, description="Start with intake stopped: no schedule topic is read. 'timewheel switch' changes it."
+    )
+    stop_dequeue: bool = Field(
+        False, description="Start with delivery stopped: nothing is published. 'timewheel switch' changes it."
+    )
+    trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
+
     precision_ms: int = Field(1_000, ge=1, le=3_600_000, description="Milliseconds of one slot of the timer wheel.")
     slots_total: int = Field(
         604_800, ge=4, le=100_000_000, description="Slots of the timer wheel; twice as many stand in its file."
     )
     roll_window: DurationMs = Field(
         2 * 86_400_000,
-        description="Longer delays are taken in steps of this length: no retention removes a message.",
-    )
-    stop_enqueue: bool = Field(
-        False, description="Start with intake stopped: no schedule topic is read. PUT /api/v1/switches changes it."
-    )
-    stop_dequeue: bool = Field(
-        False, description="Start with delivery stopped: nothing is published. PUT /api/v1/switches changes it."
+        description="Longer delays are taken in steps of this length, so that no topic retention loses a message.",
     )
     disk_quota_bytes: int = Field(
-        0, ge=0, description="Most bytes of disk for one wheel partition, whose intake then pauses; 0: no limit."
+        0, ge=0, description="Most bytes of disk for one wheel partition; beyond it intake pauses. 0: no limit."
     )
-    skip_unknown_error: bool = Field(
-        False,
-        description="Send a record that Kafka refuses with an error we do not know to the dead letters; "
-        "otherwise it is tried until it goes, and its partition waits.",
-    )
-    trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
 
     batch_records: int = Field(5_000, ge=1, le=100_000, description="Most records in one transaction.")
     batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, about.")
     read_ahead_records: int = Field(
-        10_000, ge=1, description="Records of one level partition held in memory before it is paused."
+        10_000, ge=1, description="Most records of one level partition held in memory; beyond it reading pauses."
     )
-    read_ahead_bytes: int = Field(
-        8 * 2**20, ge=1_024, description="Payload bytes of one level partition held in memory, about."
-    )
+    read_ahead_bytes: int = Field(8 * 2**20, ge=1_024, description="The same for payload bytes, about.")
     transaction_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
         10_000, description="How long a killed sidecar's open transaction may hold up its readers."
     )
@@ -248,10 +272,11 @@ class Settings(BaseSettings):
     http_max_body_bytes: int = Field(
         4 * 2**20, ge=1_024, le=64 * 2**20, description="The largest body of a request that the API takes."
     )
+
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: console on a terminal, else json."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_records: bool = Field(
         False, description="Log the key and the first 200 bytes of each rejected record that is logged."
     )

@@ -9,6 +9,7 @@ import typer
 
 from docs.generate.tables import sentence, table
 from sidecar.cli.main import make_app
+from sidecar.cli.options import PANELS
 from sidecar.settings import Settings
 
 _HEAD = """\
@@ -58,7 +59,7 @@ def _section(path: tuple[str, ...], command: Any) -> str:
 
 def _is_own(option: Any) -> bool:
     """Whether a command means something of its own by the name of a setting."""
-    return bool(option.param_type_name == "argument" or option.rich_help_panel != "Settings")
+    return bool(option.param_type_name == "argument" or option.rich_help_panel not in PANELS)
 
 
 def _metavar(argument: Any) -> str:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from connectors.durations import format_duration
 from docs.generate.tables import sentence, table
-from sidecar.settings import ENV_PREFIX, DurationMs, Globs, KafkaOptions, Levels, Settings, Token
+from sidecar.settings import ENV_PREFIX, SECTIONS, DurationMs, Globs, KafkaOptions, Levels, Settings, Token, section_of
 
 _HEAD = """\
 # Settings
@@ -32,10 +32,10 @@ A name that is no setting is refused, in the file and on the command line; in th
 
 
 def settings_page() -> str:
-    rows = []
+    rows: dict[str, list[tuple[str, ...]]] = {}
     for name, field in Settings.model_fields.items():
         default = Settings.model_construct().model_dump(mode="json", include={name})[name]
-        rows.append(
+        rows.setdefault(section_of(name), []).append(
             (
                 f"`{name}`<br>`--{name.replace('_', '-')}`<br>`{ENV_PREFIX}{name.upper()}`",
                 _kind(name),
@@ -43,7 +43,8 @@ def settings_page() -> str:
                 sentence(field.description or ""),
             )
         )
-    return _HEAD + table(("name, flag, variable", "what", "default", "meaning"), rows)
+    columns = ("name, flag, variable", "what", "default", "meaning")
+    return _HEAD + "\n".join(f"## {section}\n\n{table(columns, rows[section])}" for section in SECTIONS)
 
 
 def _shown(default: Any) -> str:

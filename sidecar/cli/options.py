@@ -4,14 +4,18 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from sidecar.settings import ENV_PREFIX, Settings, load_settings
+from sidecar.settings import ENV_PREFIX, SECTIONS, Settings, load_settings, section_of
 
 _SETTINGS_PANEL = "Settings"
+PANELS = frozenset({_SETTINGS_PANEL, *SECTIONS})
+"""Headings under which ``--help`` shows flags of settings."""
 _CONFIG = f"{ENV_PREFIX}CONFIG"
+_CONFIG_HELP = f"Settings as a YAML file. [{_CONFIG}] Each setting can also come from the environment, --group-id from "
+_CONFIG_HELP += f"{ENV_PREFIX}GROUP_ID."
 
 
 def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -24,7 +28,7 @@ def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command)
         own = [parameter for name, parameter in signature.parameters.items() if name != "settings"]
-        flags = [_flag(name) for name in only or Settings.model_fields]
+        flags = [_flag(name, _SETTINGS_PANEL if only else section_of(name)) for name in only or Settings.model_fields]
         config = inspect.Parameter(
             "config",
             inspect.Parameter.KEYWORD_ONLY,
@@ -35,7 +39,8 @@ def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None
                     "--config",
                     envvar=_CONFIG,
                     show_envvar=False,
-                    help=f"Settings as a YAML file. [{_CONFIG}]",
+                    help=_CONFIG_HELP,
+                    metavar="FILE",
                     rich_help_panel=_SETTINGS_PANEL,
                 ),
             ],
@@ -61,7 +66,7 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
-def _flag(name: str) -> inspect.Parameter:
+def _flag(name: str, panel: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
     option = name.replace("_", "-")
     kind: Any = str | None
@@ -70,20 +75,38 @@ def _flag(name: str) -> inspect.Parameter:
         kind, declaration = bool | None, f"--{option}/--no-{option}"
     elif name == "kafka":
         kind = list[str] | None
-    help_text = f"{field.description} [{ENV_PREFIX}{name.upper()}; default: {_shown_default(name)}]"
+    option_of_typer = typer.Option(
+        declaration,
+        help=f"{field.description} (default: {_shown_default(name)})",
+        metavar=_metavar(name),
+        rich_help_panel=panel,
+        show_default=False,
+    )
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[
-            kind, typer.Option(declaration, help=help_text, rich_help_panel=_SETTINGS_PANEL, show_default=False)
-        ],
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option_of_typer]
     )
 
 
+def _metavar(name: str) -> str:
+    """What a flag takes, in a word; nothing where it takes nothing."""
+    annotation = Settings.model_fields[name].annotation
+    if annotation is bool:
+        return ""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    if annotation is int:
+        return "NUMBER" if not isinstance(_default(name), str) else "DURATION"
+    return {"kafka": "KEY=VALUE", "data_dir": "DIRECTORY", "levels": "DURATIONS"}.get(name, "TEXT")
+
+
+def _default(name: str) -> Any:
+    """As it would be written in the file."""
+    return Settings.model_construct().model_dump(mode="json", include={name})[name]
+
+
 def _shown_default(name: str) -> str:
-    shown = Settings.model_construct().model_dump(mode="json", include={name})[name]
-    return "none" if shown in (None, "", {}) else str(shown)
+    shown = _default(name)
+    return "none" if shown in (None, "", {}) else str(shown).lower() if isinstance(shown, bool) else str(shown)
 
 
 def _value(name: str, value: Any) -> Any:

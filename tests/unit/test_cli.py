@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -21,7 +22,7 @@ from connectors.receipt import Receipt
 from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.data_dir import DataDir
-from sidecar.settings import Settings, unknown_environment
+from sidecar.settings import SECTIONS, Settings, section_of, unknown_environment
 from sidecar.version import installed_version
 
 
@@ -165,11 +166,24 @@ def test_a_call_without_a_command_shows_the_help(timewheel: Run) -> None:
     assert "[OPTIONS] COMMAND [ARGS]..." in ended.stdout + ended.stderr
 
 
-def test_every_setting_has_a_flag_that_names_its_variable(timewheel: Run) -> None:
+def test_every_setting_has_a_flag_under_the_heading_of_its_section(timewheel: Run) -> None:
     text = timewheel("run", "--help").stdout
+    sections = dict(zip(SECTIONS, re.split("|".join(f"─ {title} ─" for title in SECTIONS), text)[1:], strict=True))
     for name in Settings.model_fields:
-        assert f"--{name.replace('_', '-')}" in text
-        assert f"TIMEWHEEL_{name.upper()};" in text
+        assert re.search(rf"│ --{name.replace('_', '-')}\s", sections[section_of(name)]), name
+    assert "TIMEWHEEL_CONFIG" in text
+    assert "TIMEWHEEL_GROUP_ID" in text, "by which the others can be told"
+
+
+def test_the_help_tells_what_a_setting_takes_and_its_default(timewheel: Run) -> None:
+    text = timewheel("run", "--help").stdout
+    for flag, takes, default in (
+        ("session-timeout", "DURATION", "10s"),
+        ("membership", "static|dynamic", "static"),
+        ("workers", "NUMBER", "1"),
+        ("log-format", "auto|console|json", "auto"),
+    ):
+        assert re.search(rf"--{flag} +{re.escape(takes)} [^│]*(?:│\s*│ {{9}}[^│]*)*\(default: {default}\)", text), flag
 
 
 def test_the_version_is_the_installed_one(timewheel: Run) -> None:
