@@ -8,8 +8,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import typer
 from confluent_kafka import Consumer, Message
@@ -28,7 +29,6 @@ from sidecar.records import Headers
 
 LEVELS = DelayLevels.parse("1s 3s 5s")
 DESTINATION = "orders"
-RECORDS_PER_LEVEL = 3
 DEADLINE_S = 30.0
 
 
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Start a real Kafka and the sidecar, schedule a few records, and watch them arrive on time."""
+    """Start a real Kafka and the sidecar, schedule a few records, cancel one, and watch the others arrive on time."""
     console = Console(highlight=False)
     try:
         with tempfile.TemporaryDirectory(prefix="timewheel-demo-") as directory, EmbeddedKafka() as broker:
@@ -80,23 +80,68 @@ def _wait_until_ready(process: subprocess.Popen[bytes], http_port: int, log_path
 def _show(console: Console, bootstrap_servers: str, log_path: Path) -> None:
     """Schedule, and print each record as it comes back."""
     names = TopicNames()
-    dead_letters = names.dead_letter("timewheel")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(DESTINATION, 3, 1)])[DESTINATION].result()
     producer = ScheduledProducer({"bootstrap.servers": bootstrap_servers}, names=names, levels=LEVELS)
     console.print("[bold]Scheduling[/]")
+    waiting, cancelled = _schedule(console, producer)
+    console.print("\n[bold]Arriving[/]  (read_committed)")
+    lateness_ms: list[int] = []
+    rejected = 0
+    for message, headers in _arrivals(bootstrap_servers, [DESTINATION, names.dead_letter("timewheel")]):
+        uniq_key, name = headers[Header.UNIQ_KEY], (message.key() or b"").decode()
+        if uniq_key == cancelled.id:
+            raise TimewheelError(f"{name} was cancelled and delivered all the same")
+        receipt = waiting.pop(uniq_key)
+        if message.topic() == DESTINATION:
+            arrived_ms = message.timestamp()[1]
+            late_ms = arrived_ms - int(headers[Header.TIMER_OUT_MS])
+            lateness_ms.append(late_ms)
+            console.print(
+                f"  [green]✓[/] {name} → {message.topic()}-{message.partition()}, "
+                f"due {_clock(receipt.deliver_ms)}, arrived {_clock(arrived_ms)}, [bold]{late_ms} ms late[/]"
+            )
+        else:
+            rejected += 1
+            code, why = headers[Header.ERROR_CODE], headers[Header.ERROR_MESSAGE]
+            console.print(f"  [yellow]![/] {name} → {message.topic()}: {code}, {why}")
+        if not waiting:  # the last of them is due after the one that was cancelled
+            break
+    else:
+        raise TimewheelError(
+            f"{len(waiting)} records have not come back in time; the sidecar's log:\n{log_path.read_text()}"
+        )
+    early = sum(late_ms < 0 for late_ms in lateness_ms)
+    console.print(
+        f"\n{len(lateness_ms)} delivered, once each: {early} early, the latest {max(lateness_ms)} ms late. "
+        f"1 was cancelled and did not come. {rejected} could not be delivered and was put aside with its reason. "
+        "Nothing was lost."
+    )
+
+
+def _schedule(console: Console, producer: ScheduledProducer) -> tuple[dict[str, Receipt], Receipt]:
+    """Schedule one record of each kind; the receipts of those that will come, by id, and of the cancelled one."""
     waiting: dict[str, Receipt] = {}
-    for number in range(1, RECORDS_PER_LEVEL + 1):
-        for level in LEVELS:
-            name = f"order-{level}{number}"
-            receipt = producer.send(DESTINATION, f"{name} is unpaid", level=level, key=name)
-            waiting[receipt.id] = receipt
-            delay = format_duration(LEVELS.delay_ms(level))
-            console.print(f"  {name} → {DESTINATION}, level {level} ({delay}), due at {_clock(receipt.deliver_ms)}")
-    lost = producer.send("no-such-topic", "nobody listens", level=1, key="stray")
-    console.print(f"  stray → no-such-topic, level 1, due at {_clock(lost.deliver_ms)}\n")
-    waiting[lost.id] = lost
-    console.print("[bold]Arriving[/]  (read_committed)")
+
+    def send(name: str, how: str, topic: str = DESTINATION, **when: Any) -> Receipt:
+        receipt = producer.send(topic, f"{name} is unpaid", key=name, **when)
+        waiting[receipt.id] = receipt
+        console.print(f"  {name} → {topic}, {how}, due at {_clock(receipt.deliver_ms)}")
+        return receipt
+
+    for level in LEVELS:
+        send(f"order-{level}", f"delay level {level} ({format_duration(LEVELS.delay_ms(level))})", level=level)
+    send("order-4", "in 2s500ms", delay="2s500ms")
+    send("order-5", "at a time", deliver_at=datetime.now(UTC) + timedelta(seconds=4.5))
+    paid = send("order-6", "in 4s", delay="4s")
+    send("stray", "delay level 1 (1s)", "no-such-topic", level=1)
+    producer.cancel(paid)
+    console.print("  order-6 is paid: cancelled")
+    return waiting, waiting.pop(paid.id)
+
+
+def _arrivals(bootstrap_servers: str, topics: list[str]) -> Iterator[tuple[Message, dict[str, str]]]:
+    """What comes to these topics, with its headers, until the deadline."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -105,39 +150,15 @@ def _show(console: Console, bootstrap_servers: str, log_path: Path) -> None:
             "isolation.level": "read_committed",
         }
     )
-    consumer.subscribe([DESTINATION, dead_letters])
-    lateness_ms: list[int] = []
-    rejected = 0
-    deadline = time.monotonic() + DEADLINE_S
-    while waiting and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is None or message.error() is not None:
-            continue
-        headers = _texts(message)
-        receipt = waiting.pop(headers[Header.UNIQ_KEY])
-        name = (message.key() or b"").decode()
-        if message.topic() == dead_letters:
-            rejected += 1
-            code, why = headers[Header.ERROR_CODE], headers[Header.ERROR_MESSAGE]
-            console.print(f"  [yellow]![/] {name} → {dead_letters}: {code}, {why}")
-        else:
-            arrived_ms = message.timestamp()[1]
-            late_ms = arrived_ms - int(headers[Header.TIMER_OUT_MS])
-            lateness_ms.append(late_ms)
-            console.print(
-                f"  [green]✓[/] {name} → {message.topic()}-{message.partition()}, "
-                f"due {_clock(receipt.deliver_ms)}, arrived {_clock(arrived_ms)}, [bold]{late_ms} ms late[/]"
-            )
-    consumer.close()
-    if waiting:
-        raise TimewheelError(
-            f"{len(waiting)} records have not come back in time; the sidecar's log:\n{log_path.read_text()}"
-        )
-    early = sum(late_ms < 0 for late_ms in lateness_ms)
-    console.print(
-        f"\n{len(lateness_ms)} delivered, once each: {early} early, the latest {max(lateness_ms)} ms late. "
-        f"{rejected} could not be delivered and was put aside with its reason. Nothing was lost."
-    )
+    consumer.subscribe(topics)
+    try:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                yield message, _texts(message)
+    finally:
+        consumer.close()
 
 
 def _texts(message: Message) -> dict[str, str]:

@@ -24,7 +24,9 @@ def test_the_demo_shows_every_record_on_time_and_ends_by_itself() -> None:
         [sys.executable, "-m", "sidecar", "demo"], capture_output=True, text=True, check=False, timeout=120
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert "9 delivered, once each: 0 early" in demo.stdout
+    assert "5 delivered, once each: 0 early" in demo.stdout
+    assert "order-6 is paid: cancelled" in demo.stdout
+    assert "✓ order-6" not in demo.stdout
     assert "UNKNOWN_DESTINATION" in demo.stdout
 
 
