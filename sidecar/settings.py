@@ -421,7 +421,9 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
     if config_file is not None and not config_file.is_file():
         raise UsageError(f"--config {config_file}: there is no such file")
     try:
-        return _settings_class(config_file)(**dict(flags or {}))
+        found = _settings_class(config_file)(**dict(flags or {}))
+        # Of no class that this call alone knows: other processes are told of them, and a pickle names their class.
+        return Settings.model_construct(found.model_fields_set, **dict(found))
     except pydantic.ValidationError as error:
         _raise_usage_error(error)
     except SettingsError as error:  # of the environment, where kafka alone is decoded before it is checked

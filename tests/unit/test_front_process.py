@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import gc, os, signal, socket, sys
@@ -88,3 +89,29 @@ with front:
 def test_a_process_that_cannot_be_had_is_tried_for_again() -> None:
     ended = subprocess.run([sys.executable, "-c", NOT_FORKED], capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout.splitlines()[-1:] == ["2 True"], ended.stderr
+
+
+KILLED = """
+import socket, sys
+from pathlib import Path
+from sidecar.front.process import FrontProcess
+from sidecar.settings import load_settings
+from tests.support.waiting import wait_until
+
+public, own = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+front = FrontProcess(load_settings({}, Path(sys.argv[1])), public, own)
+front.start()
+with front:
+    first = front._process
+    first.kill()
+    wait_until(lambda: front._process is not first, "another has been started")
+    print(front._process.is_alive())
+"""
+
+
+def test_a_killed_process_is_started_anew_where_settings_are_of_a_file(tmp_path: Path) -> None:
+    config_file = tmp_path / "timewheel.yaml"
+    config_file.write_text("group_id: billing\n")
+    command = [sys.executable, "-c", KILLED, str(config_file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.splitlines()[-1:] == ["True"], ended.stderr

@@ -468,6 +468,14 @@ def test_workers_differ_in_directory_and_identity_and_in_nothing_else(tmp_path: 
     assert workers[0].model_dump(exclude=own) == workers[1].model_dump(exclude=own) == settings.model_dump(exclude=own)
 
 
+def test_settings_of_a_file_can_be_told_to_another_process(config_file: Path) -> None:
+    config_file.write_text("kafka: {sasl.password: a}\nhttp_token: b\nlevels: 1s 2s\nroll_window: 1h\n")
+    settings = load_settings({"workers": "2"}, config_file)
+    config_file.unlink()
+    told = pickle.loads(pickle.dumps(settings))
+    assert (dict(told), told.model_fields_set) == (dict(settings), settings.model_fields_set)
+
+
 def test_a_worker_is_told_the_settings_as_they_were_resolved(config_file: Path) -> None:
     config_file.write_text(
         "kafka: {sasl.password: a}\nhttp_token: b\nlevels: 1s 2s\ndenied_topics: a,b\nmax_delay: 1h\n"
