@@ -108,6 +108,15 @@ def _not_protected(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
+def _token(token: Any) -> Any:
+    if not isinstance(token, str):
+        return token
+    token = token.strip()  # a Secret that was made of a file ends with a line break, which no request can send
+    if not re.fullmatch("[!-~]*", token):
+        raise ValueError("has blanks or characters beyond ASCII, which no request can send; write letters and digits")
+    return token or None  # an empty environment variable is no token
+
+
 def _at_least(least_ms: int) -> AfterValidator:
     def check(duration_ms: int) -> int:
         if duration_ms < least_ms:
@@ -132,8 +141,7 @@ Levels = Annotated[
 # Decoded where it is read, so that the maps of flags, environment and file are merged option by option.
 KafkaOptions = Annotated[dict[str, InstanceOf[str]], BeforeValidator(_kafka_options), AfterValidator(_not_protected)]
 
-# An empty environment variable is no token.
-Token = Annotated[SecretStr | None, BeforeValidator(lambda token: token or None)]
+Token = Annotated[SecretStr | None, BeforeValidator(_token)]
 
 
 def section_of(name: str) -> str:

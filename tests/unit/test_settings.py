@@ -371,6 +371,26 @@ def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path
 # --- http -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_token_loses_the_line_break_of_the_file_that_it_is_of(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("TIMEWHEEL_HTTP_TOKEN", "hunter2\n")
+    settings = load_settings()
+    assert settings.http_token is not None
+    assert settings.http_token.get_secret_value() == "hunter2"
+
+
+@pytest.mark.parametrize("token", ["hunter two", "hünter2", "hunter\n2", "hunter\x002"])
+def test_a_token_that_no_request_can_send_is_refused_and_not_shown(token: str) -> None:
+    sentence = refused({"http_token": token})
+    assert sentence.startswith("http_token: has blanks or characters beyond ASCII")
+    assert token[-2:] not in sentence
+
+
+@pytest.mark.parametrize("token", ["", " ", "\n"])
+def test_an_empty_token_is_none(token: str) -> None:
+    assert load_settings({"http_token": token}).http_token is None
+    assert "needs http_token" in refused({"http_token": token, "http_address": "0.0.0.0:8080"})
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.0.0.1:65535"])
 def test_a_loopback_address_needs_no_token(address: str) -> None:
     settings = load_settings({"http_address": address})
