@@ -290,6 +290,8 @@ class _Checks:
             raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1970, where no clock of Kafka's begins")])
         if wanted.deliver_at is not None:
             name, delay_ms = "deliver_at", int(wanted.deliver_at.timestamp() * 1000) - time.time_ns() // 1_000_000
+        if isinstance(wanted, ScheduleRequest) and wanted.level is not None:
+            name, delay_ms = "level", self._settings.levels.delay_ms(wanted.level)
         if delay_ms is not None and delay_ms > longest_ms:
             told = f"is further away than max_delay ({format_duration(longest_ms)}) of this sidecar"
             raise ProblemError.of_fields([(f"{where}{name}", told)])

@@ -74,6 +74,8 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"delay": "2h"}, "delay", "further away than max_delay (1h)"),
         ({"delay": None, "deliver_at": "2999-01-01T00:00:00Z"}, "deliver_at", "further away than max_delay"),
         ({"delay": None, "deliver_at": "0001-01-01T00:00:00+23:59"}, "deliver_at", "lies before 1970"),
+        ({"delay": None, "level": 18}, "level", "further away than max_delay (1h)"),
+        ({"delay": None, "level": 99}, "level", "further away than max_delay (1h)"),
         ({"value_json": 1}, "", "give the message with one of value, value_json and value_base64"),
         ({"dealy": "1s"}, "dealy", "there is no such field"),
     ],
