@@ -111,7 +111,8 @@ def _is_refused() -> Column:
 def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:
     """With ``cut_offset`` and ``cut_ms`` of the first record after it that takes it back; null where there is none.
 
-    What was refused takes nothing back, and is not taken back.
+    What was refused takes nothing back, and is not taken back. A copy that asks stands where its original stood: what
+    was written while it rolled takes it out, too.
 
     ``is_followed`` says whether the id has been used again before that.
     """
@@ -122,13 +123,17 @@ def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFr
     replaces = heeded.where(F.col("kind") == "replace").select(
         F.col("replaces").alias("id"), "partition", "offset", "timestamp_ms", F.lit(None).alias("cut_destination")
     )
-    cuts = takes.unionByName(replaces).withColumn("is_cut", F.lit(True))
-    rows = askers.withColumns({"is_cut": F.lit(False), "cut_destination": F.col("destination")}).unionByName(
-        cuts, allowMissingColumns=True
-    )
+    cuts = takes.unionByName(replaces).withColumns({"is_cut": F.lit(True), "stands_at": F.col("offset")})
+    origin = F.when(F.col("kind").isin("rolled", "postponed"), F.col("of_offset"))
+    asked = {
+        "is_cut": F.lit(False),
+        "stands_at": F.coalesce(origin, F.col("offset")),
+        "cut_destination": F.col("destination"),
+    }
+    rows = askers.withColumns(asked).unionByName(cuts, allowMissingColumns=True)
     # Upwards would be quadratic: downwards the last one seen is the next one after.
     # A replacement asks and takes back at one offset: it asks first, and is not taken back by itself.
-    downwards = [F.col("offset").desc(), F.col("is_cut").asc()]
+    downwards = [F.col("stands_at").desc(), F.col("is_cut").asc()]
     after = Window.partitionBy("id", "partition").orderBy(*downwards)
     after_for = Window.partitionBy("id", "partition", "cut_destination").orderBy(*downwards)
 
@@ -142,7 +147,7 @@ def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFr
         {
             "any_cut": next_of(is_cut & F.col("cut_destination").isNull(), cut, after),
             "own_cut": next_of(is_cut, cut, after_for),
-            "next_asker": next_of(~is_cut & can_be_cut, F.col("offset"), after_for),
+            "next_asker": next_of(~is_cut & can_be_cut, F.col("stands_at"), after_for),
         }
     ).where(~is_cut)
     nearest = F.least("any_cut", "own_cut")

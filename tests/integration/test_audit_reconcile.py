@@ -430,6 +430,28 @@ def rolled_long_ago(story: Story, name: str) -> None:
     deliver(story, name, 60_010, 60 * S)
 
 
+@tells(("orders", 0, "cancelled"))
+def cancelled_while_a_copy_of_what_was_not_read_rolled(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)
+    cancel(story, name, 19_999)
+    roll(story, name, 20 * S, 60 * S, last, 7)
+
+
+@tells(("orders", 0, "cancel_ignored"))
+def cancelled_while_a_copy_of_what_was_not_read_rolled_and_delivered(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)
+    cancel(story, name, 19_999)
+    roll(story, name, 20 * S, 60 * S, last, 7)
+    deliver(story, name, 60 * S, 60 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def replaced_while_a_copy_of_what_was_not_read_rolled_and_lost(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)
+    replace(story, name, 19_999, 20 * S)
+    roll(story, name, 20 * S, 60 * S, last, 7)
+
+
 # --- postponed: its destination took nothing when it was due ----------------------------------------------------------
 
 
@@ -464,6 +486,13 @@ def cancelled_while_it_was_postponed(story: Story, name: str) -> None:
     schedule(story, name, 10 * S)
     postpone(story, name, 10 * S, 10 * S)
     cancel(story, name, 20 * S)
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_while_what_was_not_read_was_postponed(story: Story, name: str) -> None:
+    last = story.write(WHEEL, 0)
+    cancel(story, name, 9_999)
+    postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=last, TIMER_ROLL_TIMES=0)
 
 
 @tells(("orders", 0, "cancelled"))
