@@ -256,7 +256,7 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
     """With ``is_void``: a replacement that found nothing to replace.
 
     It found what it names if that had not gone out, and was not void itself. What it names may be older than what was
-    read: a replacement that came is believed.
+    read: a replacement that came is believed, where nothing of that id before it is here.
     """
     has_come = F.col("arrivals") > 0
     replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
@@ -271,13 +271,24 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
         was_in_time.alias("had_to_be_there"),
     )
     links = settled(named.join(replacements, _PLACE))
-    believed = replacements.where("replacement_has_come").join(links, _PLACE, "left_anti").select(*_PLACE)
+    believed = _with_nothing_before(given).select(*_PLACE)
     taken = links.where("was_there or (replacement_has_come and had_to_be_there)")
     first = taken.where("not can_be_void").select(*_PLACE).unionAll(believed).distinct()
     chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
     found = _reached(first, chained).withColumn("has_found", F.lit(True))
     has_found = F.coalesce("has_found", F.lit(False))
     return given.join(found, _PLACE, "left").withColumn("is_void", (F.col("kind") == "replace") & ~has_found)
+
+
+def _with_nothing_before(given: DataFrame) -> DataFrame:
+    """Replacements that came, of which no message that they can have meant is here: not even one that is gone."""
+    came = given.where("kind = 'replace' and arrivals > 0").select("topic", "partition", "offset", "replaces")
+    can_be_meant = given.where("level = 0 and kind != 'send_back' and not is_refused")
+    earliest = can_be_meant.groupBy("topic", "partition", F.col("id").alias("replaces")).agg(
+        F.min("offset").alias("earliest_offset")
+    )
+    told = came.join(earliest, ["topic", "partition", "replaces"], "left")
+    return told.where("earliest_offset is null or earliest_offset >= offset")
 
 
 def _reached(first: DataFrame, steps: DataFrame) -> DataFrame:

@@ -306,6 +306,29 @@ def replaced_too_late_twice_and_the_second_delivered(story: Story, name: str) ->
     deliver(story, name, 62 * S, 62 * S)
 
 
+@tells(("orders", 0, "cancelled"), ("orders", 0, "cancelled_too_late"))
+def replaced_after_it_was_cancelled(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 4 * S)
+    replace(story, name, 5 * S, 40 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "duplicate"))
+def replaced_after_it_was_cancelled_and_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    cancel(story, name, 4 * S)
+    replace(story, name, 5 * S, 40 * S)
+    deliver(story, name, 45 * S, 45 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "on_time"))
+def replaces_what_was_not_read_and_is_used_again(story: Story, name: str) -> None:
+    replace(story, name, 5 * S, 40 * S)
+    deliver(story, name, 45 * S, 45 * S)
+    schedule(story, name, 10 * S, 50 * S)
+    deliver(story, name, 60 * S, 60 * S)
+
+
 @tells(*[("orders", 0, "cancelled_too_late")] * 20)
 def replaced_too_late_by_a_long_chain(story: Story, name: str) -> None:
     schedule(story, name)
