@@ -5,12 +5,12 @@ of what was postponed tells by its own headers whose it is. Where a letter's rea
 it is believed only if it is there.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode, TopicNames
 from spark.facts import IDENTITY, PLACE
-from spark.plans import hinted
+from spark.plans import hinted, settled
 
 _IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
 _SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original and its copies alike
@@ -72,25 +72,37 @@ def with_rejections(judged: DataFrame, facts: DataFrame, letters: DataFrame) -> 
     Args:
         letters: as `letters_by_place` has them.
     """
-    copies = facts.where("kind in ('retry', 'postponed')").select(*_PLACE, *_IDENTITY)
-    of_copies = (
-        copies.join(letters, _PLACE)
-        .groupBy(*_IDENTITY)
-        .agg(F.sum("letters").alias("copy_letters"), F.max("code").alias("copy_code"))
-    )
-    rows = judged.join(letters, _PLACE, "left")
-    copy_hint = hinted(of_copies)
-    if copy_hint is None:
-        rows = rows.withColumns({"copy_letters": F.lit(None).cast("bigint"), "copy_code": F.lit(None).cast("string")})
-    else:
-        rows = rows.join(copy_hint, _IDENTITY, "left")
-    told = rows.withColumns(
-        {
-            "letters": F.coalesce("letters", "copy_letters", F.lit(0).cast("bigint")),
-            "code": F.coalesce("code", "copy_code"),
-        }
-    )
+    rows = judged.join(_with_those_of_copies(letters, judged, facts), _PLACE, "left")
+    told = rows.withColumn("letters", F.coalesce("letters", F.lit(0).cast("bigint")))
     return told.withColumns({"verdict": _verdict(), "why": _why()}).select(*judged.columns)
+
+
+def _with_those_of_copies(letters: DataFrame, judged: DataFrame, facts: DataFrame) -> DataFrame:
+    """The same, and letters of copies that tell by their headers whose they are, at the place of what asked for it.
+
+    Where an identity was asked for more than once, each letter is that of another message, missing ones first.
+    """
+    copies = facts.where("kind in ('retry', 'postponed')").select(*_PLACE, *_IDENTITY)
+    of_copies = hinted(copies.join(letters, _PLACE))
+    if of_copies is None:
+        return letters
+    messages = settled(judged.join(of_copies.select(*_IDENTITY).distinct(), _IDENTITY, "left_semi"))
+    of_others = of_copies.join(messages, _PLACE, "left_anti")  # a copy that asks has its letter at its own place
+    oldest_first = Window.partitionBy(*_IDENTITY).orderBy("partition", "offset")
+    has_need = [F.col("arrivals") > 0, F.col("verdict") != "missing", F.col("due_ms"), F.col("offset")]
+    neediest_first = Window.partitionBy(*_IDENTITY).orderBy(*has_need)
+    count = F.count("*").over(Window.partitionBy(*_IDENTITY))
+    turns = messages.select(
+        *_PLACE, *_IDENTITY, (F.row_number().over(neediest_first) - 1).alias("turn"), count.alias("turns")
+    )
+    waiting = of_others.select(*_IDENTITY, "letters", "code", (F.row_number().over(oldest_first) - 1).alias("number"))
+    given = turns.join(waiting, _IDENTITY).where(F.col("number") % F.col("turns") == F.col("turn"))
+    together = (
+        letters.unionByName(given.select(*letters.columns))
+        .groupBy(*_PLACE)
+        .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
+    )
+    return hinted(together) or letters
 
 
 def _without_cause() -> Column:

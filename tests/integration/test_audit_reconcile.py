@@ -774,6 +774,61 @@ def a_retry_that_was_rejected_on_its_level(story: Story, name: str) -> None:
     bury(story, NAMES.level(3), hop(story, name, 11_010, 1), "UNKNOWN_DESTINATION", 21 * S, UNIQ_KEY=name)
 
 
+@tells((RETRY, 1, "on_time"), (RETRY, 1, "rejected"))
+def sent_back_twice_and_the_second_rejected_on_its_level(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1)
+    send_back(story, name, 30 * S)
+    bury(story, NAMES.level(3), hop(story, name, 30_010, 1), "UNKNOWN_DESTINATION", 40_020, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"), (RETRY, 1, "rejected"))
+def sent_back_twice_and_both_rejected_on_their_level(story: Story, name: str) -> None:
+    for at_ms in (11 * S, 12 * S):
+        send_back(story, name, at_ms)
+        offset = hop(story, name, at_ms + 10, 1)
+        bury(story, NAMES.level(3), offset, "UNKNOWN_DESTINATION", at_ms + 10_020, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"), (RETRY, 1, "missing"))
+def sent_back_twice_and_one_rejected_and_one_lost(story: Story, name: str) -> None:
+    for at_ms in (11 * S, 12 * S):
+        send_back(story, name, at_ms)
+    bury(story, NAMES.level(3), hop(story, name, 11_010, 1), "UNKNOWN_DESTINATION", 21_020, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "duplicate"))
+def a_retry_that_was_delivered_and_rejected_on_its_level(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    offset = hop(story, name, 11_010, 1)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1)
+    bury(story, NAMES.level(3), offset, "UNKNOWN_DESTINATION", 21_030, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"))
+def a_retry_that_was_rejected_on_its_level_and_sent_back_before_the_audit_began(story: Story, name: str) -> None:
+    bury(story, NAMES.level(3), hop(story, name, 11_010, 1), "UNKNOWN_DESTINATION", 21 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "rejected"))
+def used_again_and_postponed_and_rejected(story: Story, name: str) -> None:
+    schedule(story, name, 10 * S)
+    deliver(story, name, 10 * S, 10 * S)
+    origin = schedule(story, name, 10 * S, 20 * S)
+    copy = postpone(story, name, 30 * S, 30 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 36 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "rejected"))
+def cancelled_and_used_again_and_postponed_and_rejected(story: Story, name: str) -> None:
+    schedule(story, name, 60 * S)
+    cancel(story, name, 5 * S)
+    origin = schedule(story, name, 10 * S, 20 * S)
+    copy = postpone(story, name, 30 * S, 30 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 36 * S, UNIQ_KEY=name)
+
+
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
