@@ -60,7 +60,8 @@ class Cluster:
         wanted = [TopicPartition(topic, partition) for topic, partition in places]
         if not wanted:
             return {}
-        begin = OffsetSpec.earliest() if since_ms is None else OffsetSpec.for_timestamp(since_ms)
+        # Kafka has no record of before 1970, and takes such a time for something else.
+        begin = OffsetSpec.earliest() if since_ms is None or since_ms < 0 else OffsetSpec.for_timestamp(since_ms)
         ends = self._offsets(wanted, OffsetSpec.latest())
         begins = self._offsets(wanted, begin)
         found = {}
