@@ -82,6 +82,7 @@ class SourceMaker:
             self._settings.levels.delay_ms(level),
             start_offset=start.offset,
             progress=LevelProgress.decode(start.metadata),
+            is_committed=bool(start.metadata),  # its own commits always have some
             parser=self._parser,
             outages=self.outages,
             max_delay_ms=self._settings.max_delay,

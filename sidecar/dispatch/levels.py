@@ -89,6 +89,8 @@ class LevelPartition:
     Args:
         start_offset: the committed offset, where reading begins.
         progress: what was committed beside it.
+        is_committed: whether anything was. Where nothing is, what waits for longer than the brokers remember progress
+            looks at the next start as if it had been delivered and forgotten.
         outages: destinations that take nothing just now.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
         trace: whether delivered records say when they were first seen.
@@ -108,6 +110,7 @@ class LevelPartition:
         max_clock_skew_ms: int,
         max_records: int,
         max_bytes: int,
+        is_committed: bool = True,
         trace: bool = False,
     ) -> None:
         self.topic = topic
@@ -116,6 +119,7 @@ class LevelPartition:
         self.position = start_offset
         """The next offset to be read."""
         self._committed = self._taken_below = start_offset
+        self._is_committed = is_committed
         self._rejected_below = progress.rejected_below
         self._parse = parser.parse
         self._outages = outages
@@ -289,8 +293,8 @@ class LevelPartition:
 
     @property
     def has_progress(self) -> bool:
-        """Whether the committed offset lags behind what is known to be done."""
-        return self._done_below > self._committed
+        """Whether the committed offset lags behind what is known to be done, or something waits and there is none."""
+        return self._done_below > self._committed or (self.waiting > 0 and not self._is_committed)
 
     @property
     def _done_below(self) -> int:
@@ -306,7 +310,7 @@ class LevelPartition:
 
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""
-        self._committed = self._taken_below
+        self._committed, self._is_committed = self._taken_below, True
         self._taken = []
         self._taken_rejected = []
 

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from connectors.contract import DelayLevels
 from connectors.kafka import consumer_config, transactional_config
 from connectors.testing import InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
 from sidecar.clients import Clients
@@ -24,6 +25,7 @@ from sidecar.topic_admin import TopicAdmin
 
 LEVELS = "1s 5s 10s"
 DELAYS_MS = (1_000, 5_000, 10_000)
+DAY_MS = 86_400_000
 
 
 class LateCaller:
@@ -257,6 +259,25 @@ def test_many_refused_records_hold_up_their_own_partitions_alone() -> None:
     run(world, loop, all_committed(world))
     assert len(world.dead()) == 100
     world.judge()
+
+
+def test_a_level_longer_than_brokers_remember_progress_goes_on_after_a_restart() -> None:
+    world = World(0)
+    world.settings = world.settings.model_copy(update={"levels": DelayLevels.parse("1s 5s 20d")})
+    loop = world.sidecar()
+    world.schedule_for_level(3)
+    world.schedule(0)
+    for _ in range(20):
+        loop.turn()
+    world.clock.advance(10 * DAY_MS)
+    loop.run(lambda: True)
+    loop = world.sidecar()
+    for _ in range(20):
+        loop.turn()
+    assert world.delivered() == []
+    world.clock.advance(10 * DAY_MS)
+    run(world, loop, all_committed(world), turns=100)
+    assert len(world.delivered()) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -22,7 +22,12 @@ MANY = 10**9
 
 
 def a_partition(
-    start_offset: int = 0, metadata: str | None = None, max_delay_ms: int = MANY, **limits: int
+    start_offset: int = 0,
+    metadata: str | None = None,
+    max_delay_ms: int = MANY,
+    *,
+    is_committed: bool = True,
+    **limits: int,
 ) -> LevelPartition:
     return LevelPartition(
         TOPIC,
@@ -34,6 +39,7 @@ def a_partition(
         outages=no_outages(),
         max_delay_ms=max_delay_ms,
         max_clock_skew_ms=SKEW_MS,
+        is_committed=is_committed,
         **{"max_records": MANY, "max_bytes": MANY, **limits},
     )
 
@@ -303,6 +309,18 @@ def test_progress_is_the_first_offset_that_is_not_published() -> None:
     take(partition)
     assert partition.progress[0] == 16
     partition.confirm()
+    assert not partition.has_progress
+
+
+def test_what_waits_under_no_progress_is_committed_once() -> None:
+    partition = a_partition(start_offset=3, is_committed=False)
+    assert not partition.has_progress
+    partition.offer([a_message(3)], NOW_MS)
+    for settle in (partition.put_back, partition.confirm):
+        assert partition.has_progress
+        assert take(partition, max_records=0) == []
+        assert partition.progress[0] == 3
+        settle()
     assert not partition.has_progress
 
 
