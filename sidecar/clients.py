@@ -149,4 +149,5 @@ def _make(client: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
     try:
         return client(config)
     except KafkaException as exception:
-        raise UsageError(f"kafka: {exception.args[0].str()}; librdkafka's options are the ones to use") from exception
+        told = exception.args[0].str().strip()  # of a value out of range it ends with a line break
+        raise UsageError(f"kafka: {told}; librdkafka's options are the ones to use") from exception

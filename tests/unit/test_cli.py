@@ -279,7 +279,10 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
     assert ended.stderr
 
 
-@pytest.mark.parametrize("option", ["no.such.option=1", "security.protocol=other", "ssl.ca.location=/absent.pem"])
+@pytest.mark.parametrize(
+    "option",
+    ["no.such.option=1", "security.protocol=other", "ssl.ca.location=/absent.pem", "message.max.bytes=5"],
+)
 def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     timewheel: Run, closed_address: str, option: str
 ) -> None:
@@ -287,6 +290,7 @@ def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     ended = timewheel("topics", "check", "--bootstrap-servers", closed_address, *arguments, "--kafka", option)
     assert ended.exit_code == 2
     assert option.split("=")[0] in ended.stderr
+    assert "timewheel: ;" not in ended.stderr, "the sentence goes on in its own line"
 
 
 def test_a_receipt_of_a_level_is_refused_before_any_cancel_is_written(timewheel: Run, closed_address: str) -> None:
