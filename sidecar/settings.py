@@ -22,6 +22,7 @@ from pydantic import (
     InstanceOf,
     PlainSerializer,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -304,6 +305,16 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         yaml_settings = YamlFile(settings_cls, yaml_file=settings_cls.model_config.get("yaml_file"))
         return init_settings, env_settings, yaml_settings
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_no_switch(cls, value: object, info: ValidationInfo) -> object:
+        # YAML's yes, no, on and off are true and false, which Python takes for 1 and 0.
+        field = cls.model_fields[str(info.field_name)]
+        reads_itself = any(isinstance(part, BeforeValidator) for part in field.metadata)
+        if isinstance(value, bool) and field.annotation is int and not reads_itself:
+            raise ValueError(f"{str(value).lower()} is no number")
+        return value
 
     @field_validator("http_address")
     @classmethod

@@ -32,6 +32,13 @@ def run(settings: Settings) -> None:
             variable=name,
             operator_action="correct its name, or unset it; 'timewheel config' lists the settings",
         )
+    if too_long := [level for level in settings.levels if settings.levels.delay_ms(level) > settings.max_delay]:
+        log.warning(
+            "levels longer than max_delay",
+            levels=too_long,
+            operator_action="raise max_delay or take these levels out; until then their records are rejected, and so "
+            "are messages whose next retry would be on them",
+        )
     for directory in left_over(settings.data_dir, settings.workers):
         log.info("directory not used", directory=str(directory), hint="of another number of workers; may be removed")
     # Imported by the process that needs it: the other commands start in half the time, and one process alone has no use

@@ -359,6 +359,14 @@ def test_a_second_sidecar_on_a_data_directory_ends_with_4(closed_address: str, t
     assert f"timewheel: data_dir {tmp_path} is in use by another sidecar" in ended.stderr
 
 
+def test_levels_that_are_longer_than_max_delay_are_told_at_the_start(closed_address: str, tmp_path: Path) -> None:
+    where = ("--bootstrap-servers", closed_address, "--data-dir", tmp_path)
+    with DataDir(tmp_path):  # so that it ends at once
+        ended = sidecar_process(*where, "--levels", "1s 1h 1m 2h", "--max-delay", "30m", "--log-format", "json")
+    told = next(line for line in ended.stderr.splitlines() if "levels longer than max_delay" in line)
+    assert json.loads(told)["levels"] == [2, 4]
+
+
 def test_the_same_sidecar_started_twice_ends_with_4_though_its_address_is_taken_too(
     closed_address: str, tmp_path: Path
 ) -> None:

@@ -368,6 +368,19 @@ def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path
     assert load_settings({}, config_file).model_dump() == settings.model_dump()
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("partitions: yes", "partitions: true is no number"),
+        ("disk_quota_bytes: off", "disk_quota_bytes: false is no number"),
+        ("roll_window: on", "roll_window: True is not a duration"),
+    ],
+)
+def test_a_switch_of_yaml_is_no_number(config_file: Path, line: str, sentence: str) -> None:
+    config_file.write_text(line)
+    assert refused({}, config_file).startswith(sentence)
+
+
 # --- http -------------------------------------------------------------------------------------------------------------
 
 
