@@ -48,7 +48,12 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     found = sorted((named & existing.keys()) - set(ours))
     with step(f"reading {len(found)} destinations"):
         _append(spark, cluster, job, existing, found, path, is_first=False)
-    notes = [f"There is no topic {topic}, which messages are for." for topic in sorted(named - existing.keys())]
+    # Kafka does not tell of topics that its client has no right to.
+    notes = [] if ours else [f"No topic of the sidecar's is to be seen, such as {job.names.wheel}: nothing was read."]
+    notes += [
+        f"No topic {topic} is to be seen, which messages are for: it does not exist, or it may not be described."
+        for topic in sorted(named - existing.keys())
+    ]
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
     return notes
