@@ -105,7 +105,7 @@ class Judge:
         """By partition the metadata as last seen, and its L."""
         self._highest_ms = 0
         self._turns: list[int] = []
-        """The highest time that the clock has shown, by each turn."""
+        """The highest time that a clock has shown, by each turn."""
         self._outcomes = self._count_outcomes()
 
     def _count_outcomes(self) -> dict[str, float]:
@@ -115,7 +115,7 @@ class Judge:
 
     def look_at_the_clock(self) -> None:
         """What it shows may have been seen."""
-        self._highest_ms = max(self._highest_ms, self._world.clock.now_ms())
+        self._highest_ms = max(self._highest_ms, self._world.clock.now_ms() + self._world.clock_ahead_ms)
 
     def watch(self) -> None:
         kafka = self._world.kafka
@@ -307,7 +307,9 @@ class Judge:
         expect(delivery.place[0] == message.topic, f"{message} went to {delivery.place}")
         expect(highest_ms >= due_ms, f"{message} is early: {highest_ms}")
         if not world.steps_back:
-            expect(delivery.timestamp_ms >= due_ms, f"{message} is early: {delivery.timestamp_ms}")
+            expect(
+                delivery.timestamp_ms + world.clock_ahead_ms >= due_ms, f"{message} is early: {delivery.timestamp_ms}"
+            )
         for order in spoken:
             commit = self._commit_of(message.partition, order.offset)
             if commit is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.testing import Process, SimulatedCrash
-from sidecar.clock import HighWaterClock
+from sidecar.clock import Clock, HighWaterClock
 from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
@@ -28,14 +28,31 @@ EXPECTED = (os.strerror(errno.ENOSPC), "of another lap")
 """Why a partition may be closed for a moment: a full disk, and what waits over more than a lap gets a larger wheel."""
 
 
-class Replica:
-    """What runs, on a machine with a disk of its own."""
+class ClockAhead:
+    """A machine's own, some time ahead of the brokers', or behind."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, clock: Clock, ahead_ms: int) -> None:
+        self._clock = clock
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    def monotonic_ms(self) -> float:
+        return self._clock.monotonic_ms()
+
+
+class Replica:
+    """What runs, on a machine with a disk and a clock of its own."""
+
+    def __init__(self, world: "World", name: str, ahead_ms: int = 0) -> None:
         self.name = name
+        self.settings = world.settings
+        """Which hold from its next life on."""
         self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, world.clock.monotonic_ms)
         self.loop: Loop | None = None
-        self.clock = HighWaterClock(world.clock)
+        self.host_clock = ClockAhead(world.clock, ahead_ms)
+        self.clock = HighWaterClock(self.host_clock)
         self._world = world
         self._process: Process | None = None
         self._mount: Mount | None = None
@@ -52,7 +69,7 @@ class Replica:
         self.end()
         if world.damages and world.chance.random() < 0.35:
             world.tell(f"{self.name}: disk {self.disk.damage()}")
-        self.clock = HighWaterClock(world.clock)
+        self.clock = HighWaterClock(self.host_clock)
         self._connect()
 
     def _connect(self) -> None:
@@ -61,7 +78,7 @@ class Replica:
         self._health = Health(self.clock)
         self._process = world.kafka.process(self.name)
         self._mount = self.disk.mount(self._process)
-        settings = world.settings.model_copy(update={"instance_id": self.name, "data_dir": Path("/", self.name)})
+        settings = self.settings.model_copy(update={"instance_id": self.name, "data_dir": Path("/", self.name)})
         caller = InlineCaller() if world.chance.random() < 0.5 else LateCaller()
         try:
             clients = make_clients(self._process, settings, self.clock, caller)

@@ -18,7 +18,7 @@ RARE = {
     "the_timer_log_is_not_checked": 1_170,
     "payloads_are_not_checked": 90,
     "what_is_postponed_is_not_known_to_be_on_its_way": 270,
-    "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 1_250,
+    "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 3_360,
     "what_is_buried_in_place_of_a_copy_is_not_remembered": 6_490,
     "a_copy_of_an_earlier_process_counts_as_ones_own": 3_990,
     "a_cancel_that_could_not_be_written_down_leaves_a_gap": 1_130,

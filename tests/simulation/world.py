@@ -8,7 +8,7 @@ stop, everything runs to its end, and `tests.simulation.oracle` judges what a `r
     0           nothing: all outcomes are counted, all is in time, and a cancel in good time has to hit
     1           crashes of the process, at Kafka calls and at the disk's
     2, 3        everything, also the broker's ill will, a full and a damaged disk, loss of power
-    4           everything, with a second replica
+    4           everything, with a second replica, whose clock may differ, and whose settings change at another time
     5           the disk is full for a while, and nothing else: what is stored goes out in time, intake resumes
 """
 
@@ -32,8 +32,11 @@ from tests.simulation.users import PARTITIONS, Users
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
 MODES = (CALM, CRASHES, ILL, ILL, PAIR, FULL)
 DISK_RATES = {CALM: 0.0, CRASHES: 0.004, ILL: 0.004, PAIR: 0.002, FULL: 0.0}
-FAULT_RATE = 0.006
+FAULT_RATES = (0.006, 0.006, 0.006, 0.006, 0.006, 0.06)
+"""At each labelled call. With the last a fault often meets what the one before has left behind."""
 TURNS_MAX = 6_000
+AHEAD_MS = (0, 0, -2_000, -700, 700, 2_000)
+"""Of the brokers' clock, where replicas have clocks of their own."""
 LEVELS = ("1s 7s", "1s 3s 20s", "2s 7s")
 Action = Callable[[], None]
 
@@ -67,12 +70,18 @@ class World:
         self.judge = Judge(self)
         self.users = Users(self)
         names = ["one", "two"] if self.mode == PAIR else ["one"]
-        faults = random.Random(f"{seed}-kafka")
+        faults, apart = random.Random(f"{seed}-kafka"), random.Random(f"{seed}-apart")
+        rate = apart.choice(FAULT_RATES)
         if self.mode == CRASHES:
-            self.kafka.faults.seed(faults, FAULT_RATE, [Kind.CRASH], processes=names)
+            self.kafka.faults.seed(faults, rate, [Kind.CRASH], processes=names)
         elif self.damages:
-            self.kafka.faults.seed(faults, FAULT_RATE, processes=names)
-        self.replicas = [Replica(self, name) for name in names]
+            self.kafka.faults.seed(faults, rate, processes=names)
+        ahead_ms = {name: apart.choice(AHEAD_MS) if self.mode == PAIR else 0 for name in names}
+        self.clock_ahead_ms = max(0, *ahead_ms.values())
+        """Of the clock that is farthest ahead."""
+        self.rolls_out = self.mode == PAIR and apart.random() < 0.5
+        """Whether settings change at one replica after the other, and not at all of them together."""
+        self.replicas = [Replica(self, name, ahead_ms[name]) for name in names]
         self.at_work = self.replicas[0]
         """Whose turn it is: it tells by which machine's boot the files are judged."""
 
@@ -121,13 +130,17 @@ class World:
         self.level_tables.append(settings.levels.delays_ms)
         return settings.model_copy(update={"roll_window": window})
 
-    def _change_settings(self) -> None:
-        """As an operator does it: all replicas are stopped first."""
-        for replica in self.replicas:
+    def _change_settings(self, stopped: Replica) -> None:
+        """As an operator does it: all replicas are stopped first, or one goes ahead and the others follow some day."""
+        changed = [stopped] if self.rolls_out else self.replicas
+        for replica in changed:
             replica.stop()
         self.settings = settings = self._some_settings()
+        for replica in changed:
+            replica.settings = settings
         self.tell(
-            f"settings: {settings.slots_total} slots of {settings.precision_ms} ms, roll window {settings.roll_window}"
+            f"settings of {', '.join(replica.name for replica in changed)}: {settings.slots_total} slots of "
+            f"{settings.precision_ms} ms, roll window {settings.roll_window}, levels {settings.levels}"
         )
 
     # --- history ------------------------------------------------------------------------------------------------------
@@ -232,7 +245,7 @@ class World:
             self.tell(f"{replica.name}: its machine is switched off")
             replica.lose_power()
         if self.chance.random() < 0.5:
-            self._change_settings()
+            self._change_settings(replica)
 
     def _lose_power(self) -> None:
         replica = self.chance.choice(self.replicas)
