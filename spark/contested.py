@@ -255,8 +255,9 @@ def _place_of_arrival() -> Column:
 def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
     """With ``is_void``: a replacement that found nothing to replace.
 
-    It found what it names if that had not gone out, and was not void itself. What it names may be older than what was
-    read: a replacement that came is believed, where nothing of that id before it is here.
+    It found what it names if that had not gone out, and was not void itself; or if that ought not to have gone out, and
+    the replacement came, or another in its stead. What it names may be older than what was read: a replacement that
+    came is believed, where nothing of that id before it is here.
     """
     has_come = F.col("arrivals") > 0
     replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
@@ -272,12 +273,24 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
     )
     links = settled(named.join(replacements, _PLACE))
     believed = _with_nothing_before(given).select(*_PLACE)
-    taken = links.where("was_there or (replacement_has_come and had_to_be_there)")
+    carried_out = _carried_out(links, replacements).withColumn("is_carried_out", F.lit(True))
+    taken = links.join(carried_out, _PLACE, "left").where("was_there or (is_carried_out and had_to_be_there)")
     first = taken.where("not can_be_void").select(*_PLACE).unionAll(believed).distinct()
     chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
     found = _reached(first, chained).withColumn("has_found", F.lit(True))
     has_found = F.coalesce("has_found", F.lit(False))
     return given.join(found, _PLACE, "left").withColumn("is_void", (F.col("kind") == "replace") & ~has_found)
+
+
+def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
+    """Places of replacements that came, and of those that were replaced in turn by one that did."""
+    came = replacements.where("replacement_has_come").select(*_PLACE)
+    if links.where("had_to_be_there and not was_there and not replacement_has_come").isEmpty():
+        return came
+    back = links.where("can_be_void and was_there").select(
+        "topic", "partition", F.col("offset").alias("named_offset"), F.col("named_offset").alias("offset")
+    )
+    return _reached(came, back)
 
 
 def _with_nothing_before(given: DataFrame) -> DataFrame:

@@ -261,6 +261,25 @@ def replaced_and_both_delivered(story: Story, name: str) -> None:
     deliver(story, name, 45 * S, 45 * S)
 
 
+@tells(
+    ("orders", 0, "cancel_ignored"), ("orders", 0, "cancelled"), ("orders", 0, "cancelled"), ("orders", 0, "on_time")
+)
+def replaced_again_and_again_and_the_first_delivered_too(story: Story, name: str) -> None:
+    schedule(story, name)
+    for at_ms in (5 * S, 6 * S, 7 * S):
+        replace(story, name, at_ms, 40 * S)
+    deliver(story, name, 20 * S, 20 * S)
+    deliver(story, name, 47 * S, 47 * S)
+
+
+@tells(("orders", 0, "cancel_ignored"), ("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"))
+def replaced_again_and_the_first_delivered_instead(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S)
+    replace(story, name, 6 * S, 40 * S)
+    deliver(story, name, 20 * S, 20 * S)
+
+
 @tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "duplicate"))
 def replaced_too_late_and_both_delivered(story: Story, name: str) -> None:
     schedule(story, name)
