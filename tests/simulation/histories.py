@@ -71,7 +71,13 @@ def first_to_tell(
     for seed in range(first, first + count):
         with pytest.MonkeyPatch.context() as patch:
             mutation(patch)
-            is_wrong = go(seed)[1] is not None
-        if is_wrong and go(seed)[1] is None:
+            found = go(seed)[1]
+        assert not (found and _is_misfit(mutation, found)), f"it does not fit what it replaces: {found}"
+        if found is not None and go(seed)[1] is None:
             return seed
     return None
+
+
+def _is_misfit(mutation: Mutation, found: str) -> bool:
+    """Whether it is the fault's own code that has failed: what it replaces takes other arguments by now, or is gone."""
+    return f"{mutation.__name__}.<locals>" in found or f" at {mutation.__code__.co_filename}:" in found

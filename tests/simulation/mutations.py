@@ -73,7 +73,7 @@ def a_commit_that_times_out_counts_as_aborted(patch: Patch) -> None:
 
 
 def the_lowest_needed_offset_is_the_committed_one(patch: Patch) -> None:
-    patch.setattr(WheelPartition, "_lowest_needed", lambda _self, _watermark, committed: committed)
+    patch.setattr(WheelPartition, "_lowest_needed", lambda _self, committed: committed)
 
 
 def a_quiet_partition_keeps_its_lowest_needed_offset(patch: Patch) -> None:

@@ -4,8 +4,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
+from sidecar.dispatch.wheel import WheelPartition
 from tests.simulation.histories import first_to_tell
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import MUTATIONS, Mutation, Patch
 
 HISTORIES = 300
 RARE = {
@@ -38,3 +39,17 @@ def found(pool: ProcessPoolExecutor) -> dict[str, Future[int | None]]:
 @pytest.mark.parametrize("name", [mutation.__name__ for mutation in MUTATIONS])
 def test_the_fault_is_found(found: dict[str, Future[int | None]], name: str) -> None:
     assert found[name].result() is not None, f"not in {HISTORIES} histories"
+
+
+def takes_other_arguments(patch: Patch) -> None:
+    patch.setattr(WheelPartition, "has_progress", property(lambda _self, _another: True))
+
+
+def reads_what_is_gone(patch: Patch) -> None:
+    patch.setattr(WheelPartition, "has_progress", property(lambda self: self._gone))
+
+
+@pytest.mark.parametrize("mutation", [takes_other_arguments, reads_what_is_gone])
+def test_a_fault_that_does_not_fit_what_it_replaces_counts_as_no_finding(mutation: Mutation) -> None:
+    with pytest.raises(AssertionError, match="does not fit"):
+        first_to_tell(mutation, 0, 1)
