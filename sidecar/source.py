@@ -16,12 +16,14 @@ class Source(Protocol):
 
     topic: str
     partition: int
-    position: int
-    """The next offset to be read; set back where records that were offered could not be kept.
 
-    Where it lies before the end of what was offered and the source is not full, the rest waits for the end of the
-    transaction in hand, and is offered again then.
-    """
+    @property
+    def position(self) -> int:
+        """The next offset to be read; set back where records that were offered could not be kept.
+
+        Where it lies before the end of what was offered and the source is not full, the rest waits for the end of the
+        transaction in hand, and is offered again then.
+        """
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
         """Accept records of this partition, in offset order."""

@@ -16,7 +16,9 @@ from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.taking_out import Named
 from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel_checkpoints import WheelCheckpoints
 from sidecar.dispatch.wheel_copies import WheelCopies
+from sidecar.dispatch.wheel_intake import WheelIntake
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake import parse_wheel
 from sidecar.intake.copies import Copied, Copies
@@ -212,14 +214,17 @@ def a_checkpoint_names_the_files_of_now_and_the_offset_of_then(patch: Patch) -> 
 
 
 def a_checkpoint_runs_ahead_of_the_commit(patch: Patch) -> None:
-    def checkpoint(self: WheelPartition) -> None:
-        self._store.checkpoint(self.position, self._store.marks(), self._extra())
+    begins = WheelCheckpoints.transaction_begins
+
+    def is_over(self: WheelCheckpoints, position: int) -> None:
+        begins(self, position)
+        self.committed(position)
 
     def trusting(*args: Any) -> Case:
         case = judge(*args)
         return Case.UNCLEAN if case is Case.AHEAD else case
 
-    patch.setattr(WheelPartition, "_checkpoint", checkpoint)
+    patch.setattr(WheelCheckpoints, "transaction_begins", is_over)
     patch.setattr(opening, "judge", trusting)
 
 
@@ -259,14 +264,14 @@ def payloads_are_not_checked(patch: Patch) -> None:
 
 
 def a_full_disk_loses_what_could_not_be_stored(patch: Patch) -> None:
-    block = WheelPartition._block
+    block = WheelIntake._block
 
-    def go_on(self: WheelPartition, error: Any, now_ms: int) -> None:
+    def go_on(self: WheelIntake, error: Any, now_ms: int) -> None:
         position = self.position
         block(self, error, now_ms)
         self.position = position
 
-    patch.setattr(WheelPartition, "_block", go_on)
+    patch.setattr(WheelIntake, "_block", go_on)
 
 
 def a_full_disk_stops_intake_for_good(patch: Patch) -> None:
@@ -303,7 +308,7 @@ def what_is_postponed_is_not_known_to_be_on_its_way(patch: Patch) -> None:
 
 def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:
     """Before the cancel, which lies ahead of the committed offset, is read again."""
-    patch.setattr(WheelPartition, "is_recovering", property(lambda self: self.position < self._replay_until))
+    patch.setattr(WheelIntake, "is_recovering", property(lambda self: self.position < self._replay_until))
 
 
 def what_is_buried_in_place_of_a_copy_is_not_remembered(patch: Patch) -> None:

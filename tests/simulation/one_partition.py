@@ -32,8 +32,9 @@ from unittest.mock import patch
 import msgspec
 from confluent_kafka import Message
 
-from sidecar.dispatch import wheel as wheel_module
-from sidecar.dispatch.wheel import HITS_AHEAD_MAX, LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch import wheel_intake
+from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
 from sidecar.dispatch.wheel_progress import BURIED_MAX
 from sidecar.plan import Plan
 from sidecar.records import Outgoing
@@ -152,7 +153,7 @@ class Story:
         with (
             TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory,
             self._files,
-            patch.object(wheel_module, "HITS_AHEAD_MAX", self._hits_ahead),
+            patch.object(wheel_intake, "HITS_AHEAD_MAX", self._hits_ahead),
             patch.object(TimerLog, "append", self._disk.limited(TimerLog.append)),
             patch.object(PayloadLog, "append_batch", self._disk.limited(PayloadLog.append_batch)),
             small_stretches(),
@@ -301,7 +302,7 @@ class Story:
             if wheel.position >= len(self._log):
                 wheel.reached_end(len(self._log))
             self._happens("read", f"{position} to {wheel.position} of {len(self._log)} {wheel.trouble}")
-        self.met["waiting"] += wheel._is_waiting_for_late or wheel._is_waiting_for_hand
+        self.met["waiting"] += wheel._intake._is_waiting_for_late or wheel._in_hand.is_awaited
 
     # --- transactions -------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
+from sidecar.dispatch.in_hand import InHand
 from sidecar.dispatch.staging import Staging
-from sidecar.dispatch.wheel import WheelPartition
 from tests.simulation.histories import first_to_tell
 from tests.simulation.mutations import (
     Mutation,
@@ -27,7 +27,7 @@ HAPPENINGS = {
 
 
 def what_is_in_hand_is_decided_at_once(patch: Patch) -> None:
-    patch.setattr(WheelPartition, "_is_in_hand", lambda _self, _request: False)
+    patch.setattr(InHand, "holds_back", lambda _self, _request: False)
 
 
 def what_one_replacement_brings_is_not_there_for_the_next(patch: Patch) -> None:

@@ -152,9 +152,9 @@ def outcome(
     progress = WheelProgress(watermark=watermark, lowest_needed=FIRST, plans=Plans(((0, plan),))).encode()
     with TemporaryDirectory() as directory:
         wheel = opened(Path(directory), committed, progress, end=FIRST + len(batch), now_ms=now_ms, plan=plan)
-        wheel._replay_from = wheel.position = FIRST  # what is read again, too
+        wheel._intake._replay_from = wheel._intake.position = FIRST  # what is read again, too
         for topic in (b"orders", b"payments"):
-            wheel._parser._parser.topic(topic)  # it knows them from before
+            wheel._intake._parser._parser.topic(topic)  # it knows them from before
         for begin in range(0, len(batch), at_once):
             wheel.offer(batch[begin : begin + at_once], now_ms)
         sent = []
@@ -340,15 +340,15 @@ def test_those_among_them_that_roll_keep_their_places(tmp_path: Path, wait_ms: i
     batch = [made(each, FIRST + n, NOW_MS) for n, each in enumerate(headers)]
     now_ms = NOW_MS + wait_ms
     assert outcome(SHORT, batch, FIRST, (-1, -1), now_ms, count) == outcome(SHORT, batch, FIRST, (-1, -1), now_ms, 1)
-    wheel = opened(tmp_path, plan=SHORT, now_ms=now_ms)
-    wheel._parser._parser.topic(b"orders")  # it is known from before
-    assert wheel._stage_alike(batch, headers, now_ms)
-    stored, arrived = [staged[0][6] for staged in wheel._staging.schedules], [record[6] for record in wheel._arriving]
+    intake = opened(tmp_path, plan=SHORT, now_ms=now_ms)._intake
+    intake._parser._parser.topic(b"orders")  # it is known from before
+    assert intake._stage_alike(batch, headers, now_ms)
+    stored, arrived = [staged[0][6] for staged in intake._staging.schedules], [record[6] for record in intake._arriving]
     assert (stored, arrived) == (sorted(stored), sorted(arrived))
     assert sorted(stored + arrived) == list(range(FIRST, FIRST + count))
     rolled = {
         record[6] % 4
-        for record in [*wheel._arriving, *(staged[0] for staged in wheel._staging.schedules)]
+        for record in [*intake._arriving, *(staged[0] for staged in intake._staging.schedules)]
         if record[0] == WHEEL
     }
     assert rolled == {3}  # the third are just short of it

@@ -1,0 +1,441 @@
+"""What becomes of the records of a wheel topic's partition when they are read, batch by batch.
+
+    already due          ──► `late`, for the next transaction
+    due later            ──► `staging`: payload log, timer log, wheel
+    cancel, replacement  ──► `staging`: it takes out what is pending
+    of no use            ──► `late`, as a dead letter
+
+A batch is staged in memory and then put on disk at once. Where that fails, ``position`` goes back to the first record
+that is not on disk, which is read again later with all that follows it.
+
+Records below the offset that was committed at the start have been read by an earlier process, and are read again. Those
+that the watermark has passed are done; the others go to disk, even if they are due: nothing is sent before all of them
+are read.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress, repeat
+from operator import not_
+
+from confluent_kafka import Message
+
+from connectors.contract import Header
+from connectors.kafka import BY_KEY
+from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch.clock_ahead import ClockAhead
+from sidecar.dispatch.decisions import Decisions
+from sidecar.dispatch.in_hand import InHand
+from sidecar.dispatch.intake_pause import IntakePause
+from sidecar.dispatch.late import Late
+from sidecar.dispatch.staging import Staging
+from sidecar.dispatch.wheel_copies import WheelCopies
+from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.intake.alike import Alike
+from sidecar.intake.columns import FEW, stretches
+from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
+from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
+from sidecar.intake.progress import Start
+from sidecar.plan import Plan
+from sidecar.records import Headers, Outgoing, Rejection, encode_headers, for_disk
+from sidecar.store.errors import SlotConflict
+
+BEYOND_ALL_OFFSETS = 2**63
+HITS_AHEAD_MAX = 200
+"""Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
+
+_UNIQ_KEY = str(Header.UNIQ_KEY)
+_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
+_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
+_TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
+
+
+class WheelIntake:
+    """Of one partition; see the module's docstring.
+
+    Args:
+        start, progress: what was committed, and the log's end.
+        read_from: the first offset that the files do not hold.
+        trace: whether each message is to carry the time when it was read.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        start: Start,
+        progress: WheelProgress,
+        read_from: int,
+        parser: WheelParser,
+        copies: WheelCopies,
+        cancels: Cancels,
+        staging: Staging,
+        late: Late,
+        in_hand: InHand,
+        trace: bool,
+    ) -> None:
+        self.position = self._replay_from = read_from
+        """The next offset to be read."""
+        self._replay_until = start.offset
+        self._watermark = progress.watermark
+        self._plans = progress.plans
+        self._parser = parser
+        self._copies = copies
+        self._cancels = cancels
+        self._staging = staging
+        self._late = late
+        self._in_hand = in_hand
+        self._trace = trace
+        self._told_ms = 0
+        """The clock when the batch in work came: ``now_ms`` never goes back, and may lie ahead of it."""
+        self.pause = IntakePause(partition)
+        self.clock_ahead = ClockAhead(partition)
+        hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
+        self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
+        """What those took out is pending again where it is read again: nothing is sent before they are read, too."""
+        self.decisions = Decisions(cancels, start.offset, hit_before, self._bring)
+        self.brought: dict[int, int] = {}
+        """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
+        self._arriving: list[Outgoing] = []
+        """Records of the batch in work that are due already, in offset order."""
+        self._copies_read: list[tuple[int, bytes]] = []
+        """Offset and id of each roll copy in the batch in work."""
+        self._is_waiting_for_late = False
+        """Whether nothing more is taken in until what arrived already due has been sent."""
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether records before the committed offset, or what they need, are still being read again."""
+        return self.position < self._sends_from
+
+    @property
+    def replayed(self) -> tuple[int, int]:
+        """Offsets read again since the start, and of how many."""
+        until = max(self._replay_from, self._sends_from)
+        return min(self.position, until) - self._replay_from, until - self._replay_from
+
+    @property
+    def is_held(self) -> bool:
+        """Whether intake waits for something that may take long."""
+        return bool(self.pause) or self._is_waiting_for_late
+
+    @property
+    def trouble(self) -> str:
+        if self.is_recovering:
+            return f"reads again what is committed, at offset {self.position} of {self._sends_from}"
+        return f"intake is paused: {self.pause.reason}" if self.pause.reason else ""
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def offer(self, messages: Sequence[Message], now_ms: int, told_ms: int) -> None:
+        """Take in records of this partition, in offset order.
+
+        Args:
+            now_ms: the highest time that was ever told.
+            told_ms: the clock.
+        """
+        if self.is_held or self._in_hand.is_awaited:
+            return  # what follows the first record that is not taken in is read again with it
+        self._told_ms = told_ms
+        if messages and (messages[0].offset() or 0) < self.position:
+            messages = [message for message in messages if (message.offset() or 0) >= self.position]
+        headers = read_headers(messages)
+        try:
+            for some in stretches(messages, headers):
+                if not (self._stage_alike(*some, now_ms) or self._stage_each(*some, now_ms)):
+                    break
+            self._take_in(now_ms)
+        except (OSError, SlotConflict) as error:
+            self._block(error, now_ms)
+            if self.is_recovering and isinstance(error, SlotConflict):
+                raise  # nothing is sent before the end of the recovery, so that waiting makes no room
+        else:
+            self.pause.is_over()
+        for offset, uniq_key in self._copies_read:
+            if offset < self.position:  # else it is read again, and what takes it out has to stay in force
+                self._cancels.copy_taken_in(uniq_key, offset)
+        self._copies_read.clear()
+        if messages:
+            self.clock_ahead.record_read(told_ms - messages[-1].timestamp()[1])
+        self._expire_cancels(now_ms)
+
+    def reached_end(self, offset: int) -> None:
+        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
+        if self.is_held or self._in_hand.is_awaited:  # there is: from the first record that is not taken in
+            return
+        self.position = max(self.position, offset)
+        self._expire_cancels(self._watermark[0])
+
+    def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
+        """The transaction in hand is final, and the progress with it.
+
+        Returns:
+            By the offset of the cancel, the outcomes that are final now.
+        """
+        self._watermark = watermark
+        self.brought = {offset: at for offset, at in self.brought.items() if at >= committed}
+        self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
+        return self.decisions.confirm(committed)
+
+    # --- staging ------------------------------------------------------------------------------------------------------
+
+    def _stage_alike(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
+        """Stage records that are alike, all at once; False: nothing is done, they have to be staged one by one."""
+        plan_from, plan = self._plans.since[-1]
+        first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+        is_apart = (first < self._replay_until) == (last < self._replay_until)  # from what else is to be read
+        if len(messages) <= FEW or self._trace or first < plan_from or not is_apart:
+            return False
+        alike = self._parser.alike(messages, headers)
+        if alike is None or alike.longest_delay_ms > plan.max_delay_ms:
+            return False
+        rolls_from_ms = _rolls_from_ms(plan)
+        if alike.longest_delay_ms < rolls_from_ms:
+            self._stage_near(messages, headers, alike, now_ms)
+        elif self._staging.cancels:  # which may have to be applied in between
+            return False
+        else:
+            schedules, arriving = self._staging.schedules, self._arriving
+            begin, arriving_begin = len(schedules), len(arriving)
+            is_near = [due - at < rolls_from_ms for due, at in zip(alike.due_ms, alike.timestamps_ms, strict=True)]
+            if any(is_near):
+                near = list(compress(messages, is_near)), list(compress(headers, is_near))
+                self._stage_near(*near, alike.those(is_near), now_ms)
+            is_far = list(map(not_, is_near))
+            self._stage_far(compress(messages, is_far), compress(headers, is_far), alike.those(is_far), plan, now_ms)
+            schedules[begin:] = sorted(schedules[begin:], key=lambda staged: staged[0][6])
+            arriving[arriving_begin:] = sorted(arriving[arriving_begin:], key=lambda record: record[6])
+        self.position = last + 1
+        return True
+
+    def _stage_near(
+        self, messages: Sequence[Message], headers: Sequence[Headers | None], alike: Alike, now_ms: int
+    ) -> None:
+        """Stage records that are alike and do not roll, at least one."""
+        first = messages[0].offset() or 0
+        is_replayed = first < self._replay_until
+        due_ms, schedules = alike.due_ms, self._staging.schedules
+        is_any_due = not is_replayed and min(due_ms) <= now_ms
+        if is_any_due:
+            times = zip(due_ms, alike.timestamps_ms, strict=True)
+            due_ms = [due if due >= at else _asked_for_late(due, at, now_ms) for due, at in times]
+        is_all_due = is_any_due and max(due_ms) <= now_ms
+        told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
+        records = alike.outgoing(messages, due_ms, told)
+        staged = zip(records, due_ms, alike.timestamps_ms, alike.ids, alike.topics, repeat(False), strict=False)
+        if is_replayed:
+            schedules += [one for one in staged if (one[1], one[0][6]) > self._watermark]
+        elif not is_any_due:
+            schedules += staged
+        else:
+            self._apply_cancels_before(first, now_ms)
+            if not is_all_due:
+                schedules += [one for one in staged if one[1] > now_ms]
+                records = [record for record in records if record[5] <= now_ms]
+            self._arriving += records
+
+    def _stage_far(
+        self, messages: Iterable[Message], headers: Iterable[Headers | None], alike: Alike, plan: Plan, now_ms: int
+    ) -> None:
+        """Stage records that are alike and roll."""
+        for message, own_headers, said in zip(messages, headers, zip(*alike, strict=True), strict=True):
+            topic, delivered, uniq_key, due_ms, timestamp_ms, offset = said
+            parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
+            self._schedule(parsed, plan, message, own_headers or [], offset, timestamp_ms, now_ms)
+
+    def _stage_each(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
+        """Stage any records, one by one; False: one of them has to be read again, with all that follows it."""
+        plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
+        schedules, cancels = self._staging.schedules, self._staging.cancels
+        last_from, last_plan = self._plans.since[-1]
+        plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
+        max_delay_ms, rolls_from_ms = last_plan.max_delay_ms, _rolls_from_ms(last_plan)
+        # Short: it runs once a record. `position` is brought up to date for those that look at it.
+        for message, own_headers in zip(messages, headers, strict=True):
+            offset: int = message.offset()  # type: ignore[assignment]
+            own_headers = own_headers or []
+            timestamp_ms = message.timestamp()[1]
+            found = plain(own_headers, offset, timestamp_ms, max_delay_ms) if offset >= plain_from else None
+            if found is None:
+                self.position = offset
+                if not self._stage(message, own_headers, offset, timestamp_ms, now_ms):
+                    return False
+            elif (due_ms := found[3]) - timestamp_ms < rolls_from_ms:
+                # What `_schedule` does with one that neither rolls nor has rolled.
+                topic, delivered, uniq_key, _ = found
+                is_replayed = offset < replay_until
+                if due_ms < timestamp_ms and not is_replayed:
+                    due_ms = _asked_for_late(due_ms, timestamp_ms, now_ms)
+                is_due = due_ms <= now_ms and not is_replayed
+                told = own_headers if is_due else encode_headers(own_headers)
+                record = topic, BY_KEY, message.key(), message.value(), delivered, due_ms, offset, told
+                if is_due:
+                    if cancels:
+                        self._apply_cancels_before(offset, now_ms)
+                    self._arriving.append(record)
+                elif not is_replayed or (due_ms, offset) > watermark:
+                    schedules.append((record, due_ms, timestamp_ms, uniq_key, topic, False))
+            else:
+                self.position = offset
+                topic, delivered, uniq_key, _ = found
+                parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
+                self._schedule(parsed, last_plan, message, own_headers, offset, timestamp_ms, now_ms)
+        self.position = offset + 1
+        return True
+
+    def _stage(self, message: Message, headers: Headers, offset: int, timestamp_ms: int, now_ms: int) -> bool:
+        """Stage any record; False: it has to be read again, with all that follows it."""
+        if headers is UNREADABLE_HEADERS:
+            self._reject(UNREADABLE, message, [], offset, now_ms)
+            return True
+        plan = self._plans.of(offset)
+        request = self._parser.parse(headers, offset, timestamp_ms, plan)
+        if isinstance(request, Rejection):
+            self._reject(request, message, headers, offset, now_ms)
+            return True
+        if isinstance(request, Cancel | Replace):
+            return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
+        self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
+        return True
+
+    def _reject(self, rejection: Rejection, message: Message, headers: Headers, offset: int, now_ms: int) -> None:
+        """Stage a record that goes to the dead letters."""
+        if offset >= self._replay_until:
+            self._apply_cancels_before(offset, now_ms)
+            self._arriving.append((rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers))
+
+    def _stage_cancel(self, pending: Pending, now_ms: int) -> bool:
+        """Stage a cancel or a replacement; False: it has to be read again, with all that follows it."""
+        staging, offset, request = self._staging, pending.offset, pending.request
+        # What is read again is applied by itself: only what follows it has to be remembered.
+        is_apart = bool(staging.cancels) and staging.cancels[-1].offset < self._replay_until <= offset
+        if is_apart or staging.brings(request.uniq_key):
+            self._take_in(now_ms)
+        if self._in_hand.records and self._in_hand.holds_back(request):  # whether it comes in time is not known yet
+            return False
+        # Whether something holds back the committed offset, or will when these are applied.
+        is_behind = self._is_behind or staging.is_bringing or isinstance(request, Replace)
+        ahead = self.decisions.ahead + len(staging.cancels)
+        if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
+            if staging.cancels:  # few of them may have to be remembered
+                self._take_in(now_ms)
+                return self._stage_cancel(pending, now_ms)
+            self._is_waiting_for_late = True
+            return False
+        staging.cancel(pending)
+        return True
+
+    def _apply_cancels_before(self, offset: int, now_ms: int) -> None:
+        """A record comes that is due, and will hold back the committed offset: first apply the cancels before it."""
+        self.position = offset
+        if self._staging.cancels:
+            self._take_in(now_ms)
+
+    def _schedule(
+        self,
+        parsed: Parsed,
+        plan: Plan,
+        message: Message,
+        source_headers: Headers,
+        offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Stage a record to deliver: for the next transaction or the disk, unless it is done or cancelled."""
+        topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
+        replayed = offset < self._replay_until
+        window_ms = _rolls_from_ms(plan)
+        # The wheel that it comes to may span less than the one that it was postponed by.
+        act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
+        if due_ms - timestamp_ms >= window_ms:
+            act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
+        if origin_offset != offset:
+            if self._staging.cancels:  # one of them may have to stay in force for it
+                self._take_in(now_ms)
+            if self._is_cancelled_copy(Schedule(*parsed), offset):
+                return
+        if replayed and (act_ms, offset) <= self._watermark:
+            return
+        if rolls:
+            next_roll_ms = 0
+            if roll_times and plan.is_old(timestamp_ms, now_ms):
+                next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
+                if self._cancels.is_on_its_way(uniq_key):
+                    self.clock_ahead.copy_was_old(self._told_ms - timestamp_ms)
+            record = self._copies.rolled(Schedule(*parsed), message, source_headers, offset, act_ms, next_roll_ms)
+        else:
+            headers.append((_UNIQ_KEY, uniq_key))
+            headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
+            if roll_times:
+                headers.append((_TIMER_ROLL_TIMES, b"%d" % roll_times))
+            if self._trace:
+                headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
+            if act_ms < timestamp_ms and origin_offset == offset and not replayed:
+                act_ms = _asked_for_late(act_ms, timestamp_ms, now_ms)
+            record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+        if act_ms <= now_ms and not replayed:
+            self._apply_cancels_before(offset, now_ms)
+            self._arriving.append(record)
+        else:
+            self._staging.schedules.append((for_disk(record), act_ms, timestamp_ms, uniq_key, topic, rolls))
+
+    # --- to disk ------------------------------------------------------------------------------------------------------
+
+    def _take_in(self, now_ms: int) -> None:
+        """Apply what is staged; what it brings is left in ``_arriving``. Raises what `Staging.take_in` does."""
+        self._hand_over(now_ms)
+        staging = self._staging
+        # Where some of it has to be in for anything to be sent, all of it has: sending makes the room.
+        within_quota = bool(staging) and staging.first_offset >= self._sends_from
+        for cancels, hits in staging.take_in(self._watermark, within_quota=within_quota):
+            self.decisions.applied(cancels, hits, self.position, now_ms, is_behind=self._is_behind)
+
+    def _hand_over(self, now_ms: int) -> None:
+        """What is due already waits for the next transaction."""
+        self._late.add(now_ms, self._arriving)
+        self._arriving = []
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether something holds back the committed offset."""
+        return bool(self._late or self._arriving)
+
+    def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
+        """Go back to the first record that is not taken in; it is read again once there is room."""
+        self._hand_over(now_ms)
+        if self._staging:
+            self.position = self._staging.first_offset
+            self._staging.forget_from(self.position)
+            self._late.drop(lambda record: record[6] >= self.position)
+        self.decisions.undo_from(self.position)
+        self.brought = {offset: at for offset, at in self.brought.items() if at < self.position}
+        self.pause.begin(error, now_ms)
+
+    # --- cancels ------------------------------------------------------------------------------------------------------
+
+    def _is_cancelled_copy(self, copy: Schedule, offset: int) -> bool:
+        """A copy has come, of a roll or a replacement: whether a cancel before it takes it out."""
+        self._copies_read.append((offset, copy.uniq_key))
+        hit = self._cancels.copy_read(copy, offset)
+        if hit is None:
+            return False
+        self.decisions.copy_taken_out(hit, offset)
+        return True
+
+    def _bring(self, replacement: Pending, deciding_offset: int) -> None:
+        """A replacement is carried out: its message goes out."""
+        self.brought[replacement.offset] = deciding_offset
+        self._arriving.append(self._copies.brought(replacement, deciding_offset))
+
+    def _expire_cancels(self, now_ms: int) -> None:
+        self.decisions.expire(self.position, now_ms)
+        self._hand_over(now_ms)
+
+
+def _asked_for_late(due_ms: int, timestamp_ms: int, now_ms: int) -> int:
+    """Since when a record is due whose time had passed when it was written: lateness counts from then."""
+    return timestamp_ms if timestamp_ms <= now_ms else max(due_ms, now_ms)
+
+
+def _rolls_from_ms(plan: Plan) -> int:
+    """A record rolls that is due so long after its timestamp."""
+    return plan.roll_window_ms - plan.precision_ms
