@@ -47,10 +47,6 @@ class Clients:
         _close(self.consumer)
 
 
-ClientsFactory = Callable[[Callable[[], bool]], Clients]
-"""Makes clients; the argument tells whether to give up waiting."""
-
-
 def admin_client(settings: Settings, *, role: str = "admin", **told_by: Any) -> AdminClient:
     """An admin client. Raises UsageError for options that librdkafka does not take.
 

@@ -42,7 +42,6 @@ PROBE_REST = 4.0
 """Probes and metrics, which take no token, get a fifth of a process's time at most."""
 STORE_REST = 1.0
 
-_PROBES = ("/healthz", "/readyz", "/metrics")
 _PENDING = "/api/v1/pending"
 _METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _OF_THE_CONNECTION = frozenset(
