@@ -251,6 +251,6 @@ def _tell_of_callback(error: Exception) -> None:
     _log.error(
         "client callback failed",
         "a callback among the client's options has raised",
-        operator_action="mend error_cb, stats_cb or whichever it is; sending goes on",
+        operator_action="fix error_cb, stats_cb or whichever it is; sending goes on",
         exc_info=error,
     )

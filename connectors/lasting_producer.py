@@ -112,7 +112,7 @@ class LastingProducer:
                 "producer lost",
                 "a producer is of no more use: %s",
                 exception.args[0].str(),
-                operator_action="nothing, if seldom: another has taken its place; else check the brokers",
+                operator_action="nothing, if rare: another has taken its place; else check the brokers",
             )
             self._replace(client)
             return call(client)  # the error is told once; what follows are the answers

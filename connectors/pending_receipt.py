@@ -46,7 +46,7 @@ def tell(callback: Callable[[T], None], answer: T) -> None:
         _log.error(
             "receipt callback failed",
             "a callback that was given to begin_send or begin_cancel has raised",
-            operator_action="mend the callback; the record itself is answered, see its receipt",
+            operator_action="fix the callback; the record itself is answered, see its receipt",
             exc_info=error,
         )
 

@@ -237,7 +237,7 @@ class Daemon:
             log.warning(
                 "kafka clients lost",
                 reason=str(error),
-                operator_action="nothing, if seldom: new ones begin at the committed progress; else check the brokers",
+                operator_action="nothing, if rare: new ones begin at the committed progress; else check the brokers",
             )
 
     async def _ask(self, query: PendingQuery) -> dict[str, Any]:

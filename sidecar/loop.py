@@ -383,7 +383,7 @@ class Loop:
             log.warning(
                 "transaction aborted",
                 reason=reason,
-                operator_action="nothing, if seldom: its records go out with the next one; else check the brokers",
+                operator_action="nothing, if rare: its records go out with the next one; else check the brokers",
             )
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:

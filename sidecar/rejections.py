@@ -35,7 +35,7 @@ class RejectionLog:
     def __init__(self, clock: Clock, group: str, *, with_records: bool = False) -> None:
         self._clock = clock
         self._action = (
-            f"see them with 'timewheel dlq show {group}', mend the producer or the destination, "
+            f"see them with 'timewheel dlq show {group}', fix the producer or the destination, "
             f"then 'timewheel dlq redrive {group}'"
         )
         self._with_records = with_records

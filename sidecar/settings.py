@@ -235,7 +235,7 @@ class Settings(BaseSettings):
         366 * 86_400_000, description="Longest delay that is accepted; a longer one is rejected."
     )
     max_clock_skew: DurationMs = Field(
-        5_000, description="How far a broker's timestamp may lie in the future before it is cut."
+        5_000, description="How far ahead of the sidecar's clock a record's timestamp counts; beyond that it is cut."
     )
     skip_unknown_error: bool = Field(
         False,
@@ -248,28 +248,28 @@ class Settings(BaseSettings):
     stop_dequeue: bool = Field(
         False, description="Start with delivery stopped: nothing is published. 'timewheel switch' changes it."
     )
-    trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to what is delivered.")
+    trace_headers: bool = Field(False, description="Add TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS to delivered records.")
 
     precision_ms: int = Field(1_000, ge=1, le=3_600_000, description="Milliseconds of one slot of the timer wheel.")
     slots_total: int = Field(
-        604_800, ge=4, le=100_000_000, description="Slots of the timer wheel; twice as many stand in its file."
+        604_800, ge=4, le=100_000_000, description="Slots of the timer wheel; its file holds twice as many."
     )
     roll_window: DurationMs = Field(
         2 * 86_400_000,
-        description="Longer delays are taken in steps of this length, so that no topic retention loses a message.",
+        description="A message with a longer delay is written again this often, so that retention does not remove it.",
     )
     disk_quota_bytes: int = Field(
         0, ge=0, description="Most bytes of disk for one wheel partition; beyond it intake pauses. 0: no limit."
     )
 
     batch_records: int = Field(5_000, ge=1, le=100_000, description="Most records in one transaction.")
-    batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, about.")
+    batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, roughly.")
     read_ahead_records: int = Field(
         10_000, ge=1, description="Most records of one level partition held in memory; beyond it reading pauses."
     )
-    read_ahead_bytes: int = Field(8 * 2**20, ge=1_024, description="The same for payload bytes, about.")
+    read_ahead_bytes: int = Field(8 * 2**20, ge=1_024, description="The same for payload bytes, roughly.")
     transaction_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
-        10_000, description="How long a killed sidecar's open transaction may hold up its readers."
+        10_000, description="How long a killed sidecar's open transaction may hold up readers of its destinations."
     )
 
     http_address: str = Field(
@@ -279,7 +279,7 @@ class Settings(BaseSettings):
         None, description="Bearer token of the API; required when http_address is not a loopback address."
     )
     http_max_body_bytes: int = Field(
-        4 * 2**20, ge=1_024, le=64 * 2**20, description="The largest body of a request that the API takes."
+        4 * 2**20, ge=1_024, le=64 * 2**20, description="The largest request body that the API accepts."
     )
 
     log_format: Literal["auto", "console", "json"] = Field(

@@ -100,7 +100,7 @@ class DeliverySpans:
         if not ends_within(STOP_TIMEOUT_S, self._provider.shutdown, "last spans"):
             log.warning(
                 "spans not exported",
-                operator_action="check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT; deliveries are not concerned",
+                operator_action="check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT; deliveries are not affected",
             )
 
     def _run(self) -> None:

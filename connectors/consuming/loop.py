@@ -309,7 +309,7 @@ class ConsumerLoop:
                     "start not known yet",
                     "Kafka does not tell where to begin: %s",
                     error.str(),
-                    operator_action="nothing, if seldom: it is asked again; else check the brokers",
+                    operator_action="nothing, if rare: it is asked again; else check the brokers",
                 )
                 self._send_back.serve(_ASK_AGAIN_S)
         return None
@@ -366,7 +366,7 @@ class ConsumerLoop:
                 partition.topic,
                 partition.partition,
                 reason.str(),
-                operator_action="nothing, if seldom: it is committed later, and messages may come twice",
+                operator_action="nothing, if rare: it is committed later, and messages may come twice",
             )
 
 

@@ -115,7 +115,7 @@ def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
             read_topic,
             partition,
             offset,
-            operator_action="mend the producer that wrote it",
+            operator_action="fix the producer that wrote it",
         )
     told = dict(headers)
     topic, reconsume_times, message_id = read_topic, 0, told.get(_UNIQ_KEY)

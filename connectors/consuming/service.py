@@ -27,7 +27,7 @@ _log = EventLog(logging.getLogger(__name__))
 _OVERDUE = "its time", "its messages come again; raise consume_timeout, or make the listener faster"
 _GONE = (
     "the consumer had given its partition up, in a rebalance or at its end",
-    "its messages come again, to whoever has the partition; nothing, if seldom, else make the listener faster",
+    "its messages come again, to whoever has the partition; nothing, if rare, else make the listener faster",
 )
 
 
@@ -184,7 +184,7 @@ class ConsumeService(ABC):
                 "broadcast dropped",
                 "broadcast consumption failed; dropped: %s",
                 message,
-                operator_action="mend the listener: a broadcast does not come again",
+                operator_action="fix the listener: a broadcast does not come again",
             )
         queue.done(message.offset for message in messages)
         return True

@@ -284,7 +284,7 @@ class Redrive:
                 if error.code() in REFUSALS and exception.args[0].code() == KafkaError.INVALID_TXN_STATE:
                     # Kafka knows of no such transaction: it has refused every topic of it.
                     raise DeadLettersError(
-                        f"Kafka refuses what is written ({error.str()}); mend that and run it again, and it goes on "
+                        f"Kafka refuses what is written ({error.str()}); fix that and run it again, and it goes on "
                         "where it stopped"
                     ) from exception
                 error = exception.args[0]

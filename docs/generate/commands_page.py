@@ -17,10 +17,10 @@ _HEAD = """\
 
 <!-- Made by python -m docs.generate (make docs) of sidecar/cli. -->
 
-`timewheel COMMAND --help` says the same, with an example that runs. What a command takes of the
-[settings](settings.md) stands below it by name: each is a flag, and comes from the environment and from `--config`
-as well. Those with `--json` print data that programs can read; its form stays the same within a major version.
-[Exit codes](exit-codes.md) are the same for all.
+`timewheel COMMAND --help` says the same, with a runnable example. Below each command are the names of the
+[settings](settings.md) it uses: set each by flag, by environment variable or in the file of `--config`. With `--json`,
+commands print data for programs; its format does not change within a major version. [Exit codes](exit-codes.md) are
+the same for all commands.
 """
 
 

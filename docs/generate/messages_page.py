@@ -12,8 +12,9 @@ _HEAD = """\
 
 <!-- Made by python -m docs.generate (make docs) of docs/reference/asyncapi.yaml. -->
 
-For machines the same is [asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3). Headers are UTF-8 text; of one that comes twice,
-the last counts. Names are the defaults: a `topic_prefix` goes before each, and templates are [settings](settings.md).
+[asyncapi.yaml](asyncapi.yaml) (AsyncAPI 3) has the same for machines. Headers are UTF-8 text; if one comes twice,
+the last counts. Topic names are the defaults: a `topic_prefix` goes before each, and the templates are
+[settings](settings.md).
 """
 
 

@@ -17,16 +17,16 @@ _HEAD = """\
 <!-- Made by python -m docs.generate (make docs) of sidecar/settings.py. -->
 
 Each setting has a flag, an environment variable and a name in the YAML file of `--config` (or
-`TIMEWHEEL_CONFIG`). A flag wins over the variable, that over the file, and that over the default. `timewheel config`
-prints the outcome, with secrets masked.
+`TIMEWHEEL_CONFIG`). A flag wins over the variable, the variable over the file, and the file over the default.
+`timewheel config` prints the result, with secrets masked.
 
-- **Durations** are whole numbers with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. A bare number is refused.
-- **Lists** are globs with commas between them: `orders-*,payments`.
+- **Durations** are whole numbers with `ms`, `s`, `m`, `h` or `d`, also combined: `1h30m`. A bare number is refused.
+- **Lists** are globs separated by commas: `orders-*,payments`.
 - **kafka** is a map in YAML, JSON in the environment, and `--kafka key=value`, repeated, on the command line. The three
-  are merged, option by option. What the guarantee depends on cannot be set there, and says so.
+  are merged, option by option. An option that the guarantee depends on is refused, with a message.
 - **Switches** are `--name` and `--no-name` on the command line, `true` and `false` elsewhere.
 
-A name that is no setting is refused, in the file and on the command line; in the environment it is a warning.
+An unknown name is refused in the file and on the command line; in the environment it causes a warning.
 
 """
 
@@ -58,7 +58,7 @@ def _kind(name: str) -> str:
     annotation = inspect.get_annotations(Settings)[name]
     field = Settings.model_fields[name]
     if annotation in (Globs, Levels, KafkaOptions, Token):
-        return {Globs: "list", Levels: "durations, blanks between", KafkaOptions: "map", Token: "secret"}[annotation]
+        return {Globs: "list", Levels: "durations with blanks", KafkaOptions: "map", Token: "secret"}[annotation]
     if annotation is DurationMs:
         return "duration"
     if get_args(annotation)[:1] == get_args(DurationMs)[:1] and len(get_args(annotation)) > len(get_args(DurationMs)):

@@ -72,7 +72,7 @@ def pending(
 def status(
     settings: Settings,
     is_watched: Annotated[
-        bool, typer.Option("--watch", help="Go on showing it, once a second, until Ctrl-C; also while it is away.")
+        bool, typer.Option("--watch", help="Show it again each second, until Ctrl-C; also while it is away.")
     ] = False,
     as_json: Json = False,
 ) -> None:

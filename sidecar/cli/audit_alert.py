@@ -32,7 +32,7 @@ def alert(
         str | None,
         typer.Option(help=f"Where alerts go, made if it is missing. Default: {ALERTS_TOPIC} after the topic prefix."),
     ] = None,
-    grace: Annotated[str, typer.Option(help="What has not come so long after it was due is overdue.")] = "10s",
+    grace: Annotated[str, typer.Option(help="How long after its due time a message counts as overdue.")] = "10s",
     interval: Annotated[str, typer.Option(help="How often to look.")] = "5s",
     metrics_file: Annotated[
         Path | None, typer.Option(help="Write Prometheus text here after each look.", metavar="FILE")

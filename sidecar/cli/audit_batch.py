@@ -52,8 +52,8 @@ def batch(
         str | None,
         typer.Option(help="Judge as of this time. Default: now, or as far as the table goes.", metavar="ISO8601"),
     ] = None,
-    grace: Annotated[str, typer.Option(help="What has not come so long after it was due is missing.")] = "5s",
-    late_after: Annotated[str, typer.Option(help="What comes so long after it was due is late.")] = "1s",
+    grace: Annotated[str, typer.Option(help="How long after its due time a message counts as missing.")] = "5s",
+    late_after: Annotated[str, typer.Option(help="How long after its due time a message counts as late.")] = "1s",
     destination: Destinations = None,
     facts: Annotated[
         str | None,

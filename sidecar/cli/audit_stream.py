@@ -39,7 +39,7 @@ def stream(
     ] = None,
     interval: Annotated[str, typer.Option(help="How often what is new is read.")] = "10s",
     batch_records: Annotated[
-        int, typer.Option(min=1, help="Most records of one commit; a backlog is read in so many steps.")
+        int, typer.Option(min=1, help="Most records in one commit; a backlog is read in steps of this size.")
     ] = 2_000_000,
     available_now: Annotated[bool, typer.Option("--available-now", help="Read what there is, and end.")] = False,
     destination: Destinations = None,

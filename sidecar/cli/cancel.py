@@ -53,9 +53,9 @@ def cancel(
 ) -> None:
     """Take scheduled messages back; done once Kafka has the cancels.
 
-    With --wait, prints an outcome for each receipt, in their order: cancelled, too_late (it had gone out) or unknown
-    (there is no such message); undecided where the time was too short. The exit code is 0 where all are cancelled,
-    else 1. The outcome is known to the sidecar that works on the message's wheel partition: --http-address names it.
+    With --wait, it prints an outcome for each receipt, in their order: cancelled, too_late (already delivered), unknown
+    (no such message), or undecided if --timeout was too short. The exit code is 0 if all are cancelled, otherwise 1.
+    Only the sidecar that works on the message's wheel partition knows the outcome: --http-address names it.
     """
     timeout_ms = duration_ms("--timeout", timeout)
     given = receipts(words)

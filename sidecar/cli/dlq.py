@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
 
 @with_settings(only=_SETTINGS)
 def list_groups(settings: Settings, as_json: Json = False) -> None:
-    """Count the dead letters of every group, by reason. All of them are read for it."""
+    """Count the dead letters of every group, by reason. It reads all of them."""
     with _dead_letters(settings) as letters, _bar("reading") as on_progress:
         summaries = letters.summaries(on_progress)
     if as_json:
@@ -140,7 +140,7 @@ def redrive(
         typer.Option(help="The destination of all of them. Default: RETRY_TOPIC, or REAL_TOPIC of a rejected record."),
     ] = None,
     conditions: Conditions = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Move nothing; tell what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Move nothing; print what would be done.")] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Messages a second, at most.")] = None,
     max_redrives: Annotated[
         int, typer.Option(min=1, help="A message redriven so often is parked, as a dead letter of GROUP.parked.")
@@ -150,8 +150,8 @@ def redrive(
 ) -> None:
     """Send a group's dead letters where they belong, each once.
 
-    Run twice, it moves nothing twice; killed, it goes on where it stopped when it is run again. Letters that a filter
-    leaves out, and those that cannot go, are still there afterwards.
+    Run twice, it moves nothing twice; killed, it continues where it stopped when it is run again. Letters that a filter
+    leaves out, and those that cannot be sent, stay.
     """
     chosen = _filter(conditions)
     if to is not None and not is_legal_topic_name(settings.topic_names.physical(to)):

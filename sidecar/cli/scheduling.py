@@ -34,7 +34,7 @@ _UNKNOWN = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_
 Delay = Annotated[str | None, typer.Option(help="Deliver after this long, such as 90s or 1h30m.")]
 At = Annotated[str | None, typer.Option(help="Deliver at this time (ISO 8601 with a zone).")]
 
-AlwaysJson = Annotated[bool, typer.Option("--json", help="As always: what is printed is JSON.")]
+AlwaysJson = Annotated[bool, typer.Option("--json", help="Changes nothing: the output is always JSON.")]
 
 
 @contextmanager

@@ -33,15 +33,15 @@ def send(
 ) -> None:
     """Schedule a record; prints a receipt as JSON once Kafka has it.
 
-    With --file, each line is an object with the fields topic, value (text or null) or value_base64, and one of
-    deliver_at (ISO 8601 with a zone), delay ("90s") and level; optional are key and headers (a map, or a list of pairs
-    where names repeat):
+    With --file, each line is an object with a topic; one of value (text or null), value_json and value_base64; and one
+    of deliver_at (ISO 8601 with a zone), delay ("90s") and level. Optional are key or key_base64, and headers (a map,
+    or a list of pairs if names repeat):
 
     {"topic": "orders", "key": "17", "value": "order 17 is unpaid", "delay": "90s"}
 
-    One receipt a line is printed, in the order of the input, each as soon as Kafka has the record. A line that cannot
+    It prints one receipt per line, in the order of the input, each as soon as Kafka has the record. A line that cannot
     be scheduled is reported on stderr by its number and has no receipt; the others are scheduled all the same, and the
-    exit code is 1. Empty lines are passed over.
+    exit code is 1. Empty lines are skipped.
     """
     if file is not None:
         if any(given is not None for given in (value, topic, delay, at, level, key, header)):

@@ -105,7 +105,7 @@ class FrontProcess:
                 "http process ended",
                 exit_code=process.exitcode,
                 delay_s=pause_s,
-                operator_action="none where it was killed; delivery goes on. Else see its last line in the log",
+                operator_action="nothing, if it was killed: delivery goes on. Otherwise see its last line in the log",
             )
             if self._is_stopping.wait(pause_s):
                 return

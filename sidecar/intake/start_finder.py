@@ -105,6 +105,6 @@ def offsets_retention_ms(admin: AdminClient) -> int:
         log.warning(
             "offsets retention unknown",
             reason=str(error),
-            operator_action="allow the sidecar to DESCRIBE_CONFIGS of the cluster; 7 days are taken for it",
+            operator_action="allow the sidecar to DESCRIBE_CONFIGS of the cluster; until then 7 days are assumed",
         )
         return DEFAULT_OFFSETS_RETENTION_MS

@@ -26,7 +26,7 @@ def main() -> None:
         structlog.get_logger("timewheel.workers").error(
             "worker cannot go on",
             reason=str(error),
-            operator_action="mend what the reason names, then start the sidecar again",
+            operator_action="fix what the reason names, then start the sidecar again",
         )
         sys.exit(error.exit_code)
 

@@ -135,7 +135,7 @@ class Supervisor:
                 worker=worker.number,
                 end=end,
                 delay_s=delay_s,
-                operator_action="nothing, if seldom: it is started anew; else see its last lines, or the host's log",
+                operator_action="nothing, if rare: it is started anew; else see its last lines, or the host's log",
             )
             await self._pause(delay_s)
 
