@@ -54,6 +54,10 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         f"No topic {topic} is to be seen, which messages are for: it does not exist, or it may not be described."
         for topic in sorted(named - existing.keys())
     ]
+    notes += [
+        f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
+        for topic in cluster.compacted(found)
+    ]
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
     return notes

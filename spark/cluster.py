@@ -6,10 +6,11 @@ empty. So they are left out, and what is read is fixed in one moment.
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from connectors.client_options import for_producer
 from connectors.contract import TopicKind, TopicNames, is_internal_topic
@@ -54,6 +55,19 @@ class Cluster:
                 f"({error.args[0].str()}); check bootstrap_servers, and the security settings under kafka"
             ) from error
         return {name: sorted(topic.partitions) for name, topic in found.items() if not is_internal_topic(name)}
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of them that keep one record of each key; not those whose settings Kafka does not tell."""
+        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+        if not resources:
+            return []
+        answers = self._admin.describe_configs(list(resources.values()), request_timeout=_TIMEOUT_S)
+        found = []
+        for topic, resource in resources.items():
+            with suppress(KafkaException):  # no right to ask
+                if "compact" in answers[resource].result()["cleanup.policy"].value:
+                    found.append(topic)
+        return found
 
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         """What is committed of these partitions by now, from a time on; only those that hold something."""

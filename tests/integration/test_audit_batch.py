@@ -26,6 +26,9 @@ class Empty(Cluster):
     def topics(self) -> dict[str, list[int]]:
         return {topic: [0] for topic in self._topics}
 
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        return []
+
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         return {}
 

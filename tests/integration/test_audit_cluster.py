@@ -28,3 +28,14 @@ def test_a_partition_with_nothing_of_that_time_is_left_out(kafka: Kafka, prefix:
     kafka.produce([(topic, None, b"v", [])])
     cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
     assert cluster.ranges([(topic, 0)], 253_402_300_799_999) == {}
+
+
+def test_topics_that_are_compacted_are_known(kafka: Kafka, prefix: str) -> None:
+    topics = [
+        kafka.create_topic(f"{prefix}orders"),
+        kafka.create_topic(f"{prefix}states", cleanup_policy="compact"),
+        kafka.create_topic(f"{prefix}prices", cleanup_policy="compact,delete"),
+    ]
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    assert cluster.compacted(topics) == topics[1:]
+    assert cluster.compacted([]) == []
