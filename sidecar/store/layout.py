@@ -47,6 +47,8 @@ FORMAT_VERSION = 3
 
 BLANK = -1
 """A position or time that is none (`TimerWheel.BLANK`)."""
+IGNORE = -2
+"""An argument that leaves its field as it is (`TimerWheel.IGNORE`)."""
 MAGIC_BLANK = -1
 """The magic of the record that closes a segment (`TimerLog.BLANK_MAGIC_CODE`)."""
 MAGIC_DEFAULT = 1

@@ -39,6 +39,7 @@ from sidecar.store.files import FileSystem, write_all
 from sidecar.store.layout import (
     BLANK,
     EMPTY_SLOT,
+    IGNORE,
     MAGIC_DELETE,
     SLOT_BYTES,
     TIMER_WHEEL_SLOT,
@@ -146,6 +147,26 @@ class TimerWheel:
         self._slots[index] = (number * self.precision_ms, first_pos, last_pos, num, magic)
         self._touched(np.array([number], np.int64))
 
+    def revise(self, time_ms: int, first_pos: int, last_pos: int, *, num: int = IGNORE, force: bool = False) -> bool:
+        """Change the slot's positions and num where they are not IGNORE (`TimerWheel.reviseSlot`); True if it did.
+
+        A slot of another lap is left alone, or with `force` put anew: first_pos IGNORE is then last_pos, num IGNORE 1.
+        Raises SlotConflict as `put` does.
+        """
+        held = self.slot(time_ms)
+        if held.time_ms == BLANK:
+            if force:
+                self.put(time_ms, last_pos if first_pos == IGNORE else first_pos, last_pos, 1 if num == IGNORE else num)
+            return force
+        self.put(
+            time_ms,
+            held.first_pos if first_pos == IGNORE else first_pos,
+            held.last_pos if last_pos == IGNORE else last_pos,
+            held.num if num == IGNORE else num,
+            held.magic,
+        )
+        return True
+
     def put_batch(
         self, times_ms: Int64Array, positions: Int64Array, num_deltas: Int32Array | None = None
     ) -> Int64Array:
@@ -214,6 +235,14 @@ class TimerWheel:
             raise RuntimeError("the wheel has changed since the batch was prepared")
         self._raw[batch.indexes] = batch.slots.view(self._raw.dtype)
         self._touched(batch.numbers)
+
+    def num(self, time_ms: int) -> int:
+        """Records in the slot of a time (`TimerWheel.getNum`)."""
+        return self.slot(time_ms).num
+
+    def num_from(self, time_ms: int) -> int:
+        """Records in the slots from that of `time_ms` on, over a lap (`TimerWheel.getAllNum`)."""
+        return sum(int(slots["num"].sum()) for _, slots in self._occupied(self._number(time_ms), self._length))
 
     def next_occupied(self, time_ms: int) -> int | None:
         """When the first occupied slot from that of `time_ms` on begins, epoch ms; None where there is none in a lap.
@@ -319,6 +348,18 @@ class TimerWheel:
             sums = np.bincount(buckets - lowest, weights=slots["num"])
             totals[lowest : lowest + len(sums)] += sums.astype(np.int64)
         return totals
+
+    def check_phy_pos(self, time_start_ms: int, max_position: int) -> int | None:
+        """The lowest first_pos among slots from `time_start_ms` on whose last_pos exceeds `max_position`, or None.
+
+        (`TimerWheel.checkPhyPos`.) With `max_position` -1 that is the lowest position the wheel still needs.
+        """
+        lowest: int | None = None
+        for _, slots in self._occupied(self._number(time_start_ms), self._length):
+            first_pos = slots["first_pos"][slots["last_pos"] > max_position]
+            if len(first_pos):
+                lowest = int(first_pos.min()) if lowest is None else min(lowest, int(first_pos.min()))
+        return lowest
 
     def fill(self, scan: Iterable[tuple[Int64Array, RecordArray]]) -> None:
         """Put on an empty wheel what a scan of the timer log yields, less what has left: (positions, records) in order.

@@ -12,7 +12,6 @@ from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import EMPTY_SLOT, due_ms, new_records
 from sidecar.store.timer_log import Mark, TimerLog
 from sidecar.store.timer_wheel import TimerWheel
-from tests.support.steps import result_of
 
 SLOTS, PRECISION_MS, SEGMENT_BYTES = 15, 500, 400
 LAP_SLOTS = 2 * SLOTS
@@ -70,8 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def delete_what_has_left(self) -> None:
-        now_ms = self.now_slot * PRECISION_MS
-        (needed,), _, _ = result_of(self.wheel.survey([now_ms], now_ms, []))
+        needed = self.wheel.check_phy_pos(self.now_slot * PRECISION_MS, -1)
         position = self.log.end_position if needed is None else needed
         self.log.delete_before(position)
         assert self.log.start_position <= position
@@ -136,8 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert positions.tolist() == [self.log._position(number_at) for number_at in self._places(numbers)]
         now_ms = self.now_slot * PRECISION_MS
         assert self.wheel.next_occupied(now_ms) == (min(expected) * PRECISION_MS if expected else None)
-        waiting = result_of(self.wheel.num_between(now_ms, now_ms + LAP_SLOTS * PRECISION_MS))
-        assert waiting == sum(map(len, expected.values()))
+        assert self.wheel.num_from(now_ms) == sum(map(len, expected.values()))
         counts = self.wheel.counts(now_ms, now_ms + LAP_SLOTS * PRECISION_MS, PRECISION_MS)
         assert counts.tolist() == [len(expected.get(self.now_slot + n, [])) for n in range(LAP_SLOTS)]
 

@@ -7,7 +7,7 @@ from sidecar.store import layout
 
 def test_constants_are_rocketmqs() -> None:
     assert (layout.RECORD_BYTES, layout.SLOT_BYTES, layout.MIN_BLANK_BYTES) == (52, 32, 16)
-    assert layout.BLANK == -1
+    assert (layout.BLANK, layout.IGNORE) == (-1, -2)
     assert (layout.MAGIC_DEFAULT, layout.MAGIC_ROLL, layout.MAGIC_DELETE) == (1, 2, 4)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.store.errors import SlotConflict, WrongFileSize
 from sidecar.store.files import RealFileSystem
-from sidecar.store.layout import EMPTY_SLOT, MAGIC_DELETE, Int64Array, new_records
+from sidecar.store.layout import EMPTY_SLOT, IGNORE, MAGIC_DELETE, Int64Array, new_records
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_wheel import TimerWheel
 from tests.support.steps import result_of
@@ -79,7 +79,7 @@ def test_a_slot_of_another_lap_reads_as_empty(wheel: TimerWheel) -> None:
     wheel.put(T_MS, 1, 2, 3, 4)
     assert wheel.slot(T_MS + LAP_MS) == EMPTY_SLOT
     assert wheel.slot(T_MS - LAP_MS) == EMPTY_SLOT
-    assert wheel.slot(T_MS + LAP_MS).num == 0
+    assert wheel.num(T_MS + LAP_MS) == 0
 
 
 def test_slots_at_the_epoch_are_like_others(wheel: TimerWheel) -> None:
@@ -92,18 +92,48 @@ def test_slots_at_the_epoch_are_like_others(wheel: TimerWheel) -> None:
         wheel.put(LAP_MS, 1, 2)
 
 
-def test_records_are_counted_from_a_time_on(wheel: TimerWheel) -> None:
+def test_num_counts_a_slot_and_all_from_it(wheel: TimerWheel) -> None:
     wheel.put(T_MS, 1, 2, 3)
     wheel.put(T_MS + 5 * PRECISION_MS, 5, 6, 7)
-    assert result_of(wheel.num_between(T_MS, T_MS + LAP_MS)) == 10
-    assert result_of(wheel.num_between(T_MS + PRECISION_MS, T_MS + LAP_MS)) == 7
+    assert wheel.num(T_MS) == 3
+    assert wheel.num(T_MS + 5 * PRECISION_MS) == 7
+    assert wheel.num_from(T_MS) == 10
+    assert wheel.num_from(T_MS + PRECISION_MS) == 7
 
 
-def test_a_survey_tells_the_lowest_position_that_the_slots_from_a_time_on_need(wheel: TimerWheel) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "max_position", "lowest"),
+    [
+        *((0, 50, 1), (0, 100, 2), (0, 200, 3), (0, 300, None), (0, 400, None)),
+        *((5, 50, 2), (5, 100, 2), (5, 200, 3), (5, 300, None)),
+    ],
+)
+def test_check_phy_pos(wheel: TimerWheel, ahead: int, max_position: int, lowest: int | None) -> None:
     for slots_ahead, first_pos, last_pos in ((0, 1, 100), (5, 2, 200), (10, 3, 300)):
         wheel.put(T_MS + slots_ahead * PRECISION_MS, first_pos, last_pos)
-    from_ms = [T_MS + ahead * PRECISION_MS for ahead in (0, 1, 5, 6, 10, 11)]
-    assert result_of(wheel.survey(from_ms, T_MS, [])).first_pos == (1, 2, 2, 3, 3, None)
+    assert wheel.check_phy_pos(T_MS + ahead * PRECISION_MS, max_position) == lowest
+
+
+def test_revise_changes_what_is_not_ignored(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 1, 2, 9, 4)
+    assert wheel.revise(T_MS, IGNORE, 4)
+    assert wheel.slot(T_MS)[1:] == (1, 4, 9, 4)
+    assert wheel.revise(T_MS, 3, IGNORE)
+    assert wheel.slot(T_MS)[1:] == (3, 4, 9, 4)
+    assert wheel.revise(T_MS, IGNORE, IGNORE, num=2)
+    assert wheel.slot(T_MS)[1:] == (3, 4, 2, 4)
+
+
+def test_revise_leaves_another_lap_alone_unless_forced(wheel: TimerWheel) -> None:
+    wheel.put(T_MS, 3, 4)
+    next_lap_ms = T_MS + LAP_MS
+    wheel.advance(next_lap_ms)
+    assert not wheel.revise(next_lap_ms, IGNORE, 5)
+    assert wheel.slot(next_lap_ms) == EMPTY_SLOT
+    assert wheel.slot(T_MS)[1:4] == (3, 4, 1)
+    assert wheel.revise(next_lap_ms, IGNORE, 5, force=True)
+    assert wheel.slot(next_lap_ms)[1:4] == (5, 5, 1)
+    assert wheel.slot(T_MS) == EMPTY_SLOT
 
 
 def test_flushed_and_reopened_it_is_identical(tmp_path: Path) -> None:
@@ -150,7 +180,7 @@ def test_a_delete_may_take_one_off_num(wheel: TimerWheel) -> None:
     wheel.put_batch(int64(T_MS, T_MS), int64(0, 52))
     wheel.put_batch(int64(T_MS, T_MS + 500), int64(104, 156), np.array([-1, 1], np.int32))
     assert wheel.slot(T_MS) == (T_MS, 0, 104, 1, 0)
-    assert wheel.slot(T_MS + 500).num == 1
+    assert wheel.num(T_MS + 500) == 1
 
 
 def test_a_prepared_batch_changes_nothing_until_it_is_applied(wheel: TimerWheel) -> None:
@@ -174,6 +204,8 @@ def test_a_put_over_a_live_slot_of_another_lap_is_refused(wheel: TimerWheel) -> 
             wheel.put(other_ms, 3, 4)
         with pytest.raises(SlotConflict):
             wheel.put_batch(int64(other_ms), int64(52))
+        with pytest.raises(SlotConflict):
+            wheel.revise(other_ms, 3, 4, force=True)
     assert wheel.slot(T_MS)[1:4] == (1, 2, 1)
     wheel.advance(T_MS + PRECISION_MS)
     assert wheel.put_batch(int64(T_MS + LAP_MS), int64(52)).tolist() == [-1]
@@ -183,7 +215,7 @@ def test_a_put_over_a_live_slot_of_another_lap_is_refused(wheel: TimerWheel) -> 
 def test_a_batch_with_two_laps_of_one_place_is_refused(wheel: TimerWheel) -> None:
     with pytest.raises(SlotConflict, match=f"slot {T_MS + LAP_MS} ms falls on slot {T_MS} ms"):
         wheel.put_batch(int64(T_MS + PRECISION_MS, T_MS + LAP_MS, T_MS), int64(0, 52, 104))
-    assert wheel.first_occupied(0) is None
+    assert wheel.num_from(T_MS) == 0
 
 
 def test_a_batch_may_be_wider_than_a_lap(wheel: TimerWheel) -> None:
@@ -248,7 +280,7 @@ def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: 
     log.append(records)
     slots = [wheel.slot(T_MS + 5_000 + n * PRECISION_MS) for n in range(5)]
     last_ms = slots[-1].time_ms
-    wheel.put(last_ms, -1, 2**63 - 1, slots[-1].num)
+    wheel.revise(last_ms, -1, 2**63 - 1)
     assert len(wheel.check(log.end_position)) == 2
     wheel = anew(tmp_path, wheel)
     wheel.fill(log.scan())
