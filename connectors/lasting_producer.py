@@ -37,9 +37,10 @@ class LastingProducer:
         self._clients = clients
         self._config = dict(config)
         self.client: Any = clients.producer(self._config)
-        """The one in use. Who is in a hurry may ask it first, and `produce` here where it raises: it may be lost."""
+        """The producer in use. Whoever is in a hurry may call it, and `produce` of this class where it raises: it may
+        be lost then."""
         self._lost: tuple[Any, ...] = ()
-        """Those that were replaced, until each of their records is answered."""
+        """Producers that were replaced, until each of their records is answered."""
         self._replacing = threading.Lock()
 
     def produce(

@@ -130,7 +130,7 @@ class ScheduledProducer:
         self._destinations: dict[str, tuple[str, tuple[str, bytes]]] = {}
         self._wheel = self._names.wheel
         self._ids = map(f"{uuid.uuid4().hex[:20]}%012x".encode().__mod__, count())
-        """Of the messages that bring none, without end."""
+        """Endless new ids, for messages that bring none."""
 
     def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -66,7 +66,7 @@ def when(deliver_at: datetime | None, delay: timedelta | str | None, delay_ms: i
 
 
 def epoch_ms(time: datetime) -> int:
-    """Of a time with its zone; rounded up: never early."""
+    """A time with its zone in epoch ms, rounded up: never early."""
     return -((_EPOCH - time) // _MS)
 
 
@@ -159,7 +159,7 @@ def _check_id(uniq_key: bytes) -> None:
 
 
 def cancel_headers(receipt: Receipt) -> Carried:
-    """Of a record that takes a message back; its time says where to look first.
+    """The headers of a record that takes a message back; its time says where to look first.
 
     Raises:
         ScheduleError: the message stands on a level topic.
@@ -173,7 +173,7 @@ def cancel_headers(receipt: Receipt) -> Carried:
 
 
 def replacement_headers(receipt: Receipt, given: Carried, time: tuple[str, bytes]) -> Carried:
-    """Of a record that takes a pending message's place, with another time."""
+    """The headers of a record that takes a pending message's place, with another time."""
     kept: Carried = [header for header in given if header[0] not in _NOT_KEPT]
     return [
         *kept,

@@ -30,7 +30,7 @@ log = structlog.get_logger("timewheel.loop")
 
 
 class Accounts:
-    """Of one loop.
+    """What one loop has done, counted and told: to metrics, to the log, to spans, to whoever shows it.
 
     Args:
         queue_of: a schedule topic's queue, the metrics' label.

@@ -20,8 +20,8 @@ class NoOutcome(StrEnum):
     UNDECIDED = "undecided"
     """The committed offset has not passed the record."""
     UNKNOWN_OFFSET = "unknown_offset"
-    """It has, and no outcome is on record: no cancel stands there, it waits for a rolled message to come back, or its
-    outcome was known to an earlier process, or too long ago."""
+    """The committed offset has passed the record, and no outcome is on record: it is no cancel, or one that waits for a
+    rolled message to come back, or its outcome was known to an earlier process, or too long ago."""
 
 
 class _Partition:

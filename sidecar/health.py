@@ -39,7 +39,7 @@ FORGIVEN_AFTER_MS = 5_000
 """A broker that answers, and has refused nothing for this long, has nothing held against it."""
 
 FORGIVEN_AT_LAST_MS = 10_000
-"""The same, while something is due or waited for."""
+"""As `FORGIVEN_AFTER_MS`, while something is due or waited for."""
 
 _TREND_OVER_MS = 10_000
 _OBSERVATIONS_MAX = 60
@@ -112,7 +112,7 @@ class Health:
     noted: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> what somebody should know of it, though it does all it should."""
     disk_full: frozenset[str] = frozenset()
-    """Those of ``troubled`` and ``failing`` that lack nothing but disk."""
+    """The partitions among ``troubled`` and ``failing`` that lack nothing but disk."""
     broker_silent_since_ms: float | None = None
     broker_error: str = ""
     broker_error_ms: float = 0.0

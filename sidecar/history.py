@@ -67,7 +67,7 @@ class _Seen(NamedTuple):
 
 
 class History:
-    """Of one process. `tick` is called by one thread; the rest may be asked by any."""
+    """The last hour of one process. `tick` is called by one thread; the rest may be asked by any."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics

@@ -309,7 +309,7 @@ class Loop:
         self._health.knows_due(None if oldest_ms is None else oldest_ms - now_ms)
 
     def _tell_of_what_was_read(self, now_ms: int) -> None:
-        """It may fall due while Kafka works on the transaction in hand, which may take long."""
+        """What was just read may fall due while Kafka works on the transaction in hand: tell what is due first anew."""
         moments = (self._metrics.oldest_due_ms, self._oldest_due_ms(now_ms))  # what is in hand is not out yet
         self._tell_oldest_due(min((due_ms for due_ms in moments if due_ms is not None), default=None), now_ms)
 
@@ -390,7 +390,7 @@ class Loop:
                 self._put_back(draft)
 
     def _refuse(self, drafts: list[Draft], refusals: dict[str, Refusal]) -> None:
-        """Of records that can't be parted, those for the topics that refuse them are dead letters from now on."""
+        """These records cannot be parted further: those for topics that refuse them are dead letters from now on."""
         records = [(draft.source, record) for draft in drafts for record in draft.records]
         refused = [each for each in records if self._put.topic_of(*each) in refusals]
         for source, record in refused or records:

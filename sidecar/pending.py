@@ -100,7 +100,7 @@ class Questions:
         return bool(self._under_way) or not self._asked.empty()
 
     def answer(self) -> None:
-        """One step of every question, and the first of those that have been asked since."""
+        """Go a step on with every question, also with those that have been asked since the last call."""
         while not self._asked.empty():
             question, future = self._asked.get_nowait()
             self._under_way.append((question(), future))

@@ -91,7 +91,7 @@ class Probe:
         return self._cause
 
     def ping(self, timeout_s: float) -> Cause | None:
-        """As `ask`, with a question that costs large clusters nothing; a broker that refuses it answers, too."""
+        """As `ask`, with a question that is cheap for large clusters, too; a refusal also counts as an answer."""
         topic = self._settings.topic_names.wheel
         # Describing a topic never makes a broker create it, as a metadata request may.
         answer = self._outcome(
@@ -123,7 +123,7 @@ class Probe:
         return answer
 
     def _newest(self) -> Cause | None:
-        """Of what has been told since it was asked last."""
+        """The cause that fits best what librdkafka has told since this was last called."""
         told, closed = list(self._told), self._closed
         self._told.clear()
         self._closed = ""
@@ -142,5 +142,5 @@ class Probe:
 
 
 def _kind(error: KafkaError) -> int:
-    """Its code; a broker that does not accept our certificate says so after the handshake, under another."""
+    """An error's code; a broker that does not accept our certificate says so after the handshake, under another."""
     return KafkaError._SSL if "SSL routines" in error.str() else error.code()

@@ -17,7 +17,7 @@ from sidecar.source import Draft
 
 WINDOW_MS = 60_000
 LINES_PER_WINDOW = 10
-"""Of each error code."""
+"""For each error code."""
 
 SHOWN_BYTES = 200
 

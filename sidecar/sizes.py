@@ -8,23 +8,23 @@ RECORD_OVERHEAD_BYTES = 500
 """What a record takes beside its value, key and headers."""
 
 SAMPLED = 50
-"""Of so many records the headers of one are looked at, where records are counted together."""
+"""Where many records are measured together, the key and headers of one in so many stand for all."""
 
 
 def header_bytes(headers: Headers | bytes | None) -> int:
-    """Of headers, encoded or not."""
+    """The size of headers, encoded or not."""
     if isinstance(headers, bytes):
         return len(headers)
     return sum([len(name) + len(value or b"") for name, value in headers or ()])
 
 
 def size_of(record: Outgoing) -> int:
-    """Of one record, with its headers as they came."""
+    """The size of one record, with its headers as they came."""
     return RECORD_OVERHEAD_BYTES + len(record[2] or b"") + len(record[3] or b"") + header_bytes(record[7])
 
 
 def bytes_of(records: Sequence[Outgoing]) -> int:
-    """Of many."""
+    """The size of many records, about; see `SAMPLED`."""
     sample = records[::SAMPLED]
     beside_values = sum([len(record[2] or b"") + header_bytes(record[7]) for record in sample])
     values = sum([len(record[3] or b"") for record in records])

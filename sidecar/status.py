@@ -90,7 +90,7 @@ class Reporter:
         self._history = history
 
     def part(self, wheel_topic: str, quota_bytes: int, now_ms: int) -> Part:
-        """As of now; what the loop tells is up to a second old, or older where it waits for Kafka."""
+        """The status now; what the loop tells is up to a second old, or older where it waits for Kafka."""
         health, metrics, told = self._health, self._metrics, self._told
         verdict = health.verdict()
         points = self._history.points
@@ -121,7 +121,7 @@ class Reporter:
 
 
 def silent_part(worker: int | None, words: str, now_ms: int) -> Part:
-    """Of a worker that does not answer."""
+    """The status of a worker that does not answer."""
     verdict = VerdictPart(State.STARTING, words, "", None, 0)
     nothing = dict[str, int]()
     return Part(

@@ -34,15 +34,15 @@ class ProcessQueue:
         self.backlog: deque[ConsumedMessage] = deque()
         """Orderly mode: what the listener has not seen yet."""
         self.in_flight_bytes = 0
-        """Of keys and values that have been read and are not done."""
+        """The size of keys and values that have been read and are not done."""
         self._sizes: dict[int, int] = {}
-        """Of those, by offset."""
+        """The size of each record that is not done, by offset."""
         self.refused: set[int] = set()
         """Offsets of what Kafka does not take as a send-back, which has been told."""
         self._undone: deque[int] = deque()
         """Offsets in order, from the lowest that is not done."""
         self._done: set[int] = set()
-        """Of `_undone`, those that are done ahead of the first."""
+        """The offsets in `_undone` that are done, ahead of the first that is not."""
         self._end = begins_at
         self._requested: int | None = None
 
@@ -67,7 +67,7 @@ class ProcessQueue:
         self._end = offset + 1
 
     def done(self, offsets: Iterable[int]) -> None:
-        """These have been handled, or sent back and acknowledged."""
+        """Records at these offsets have been handled, or sent back and acknowledged."""
         for offset in offsets:
             self._done.add(offset)
             self.refused.discard(offset)

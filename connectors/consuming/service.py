@@ -43,10 +43,10 @@ class ConsumeService(ABC):
         self._send_back = send_back
         self._clock = clock
         self.lock = threading.Lock()
-        """Over what workers and the loop share."""
+        """Guards what workers and the loop share."""
         self._active: dict[Batch, ProcessQueue] = {}
         self._running: set[Batch] = set()
-        """Of the active ones, those that the listener has."""
+        """The active batches that the listener has just now."""
         self._answered: deque[tuple[Batch, ProcessQueue, Answer]] = deque()
 
     # --- the loop's side ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ COMMIT_EVERY_MS = 1_000
 MAX_IN_FLIGHT = 1_000
 """Records of a partition that may be read and not done (``pullThresholdForQueue``); then it is paused."""
 MAX_IN_FLIGHT_BYTES = 100 * 2**20
-"""The same of their size (``pullThresholdSizeForQueue``)."""
+"""As `MAX_IN_FLIGHT`, for their size (``pullThresholdSizeForQueue``)."""
 
 ENDLESS = 2**31 - 1
 

@@ -32,7 +32,7 @@ class Batch:
         self.cancel: Callable[[], object] | None = None
         """Ends the listener's call, where that is possible."""
         self.unanswered = 0
-        """Of its messages, how many are being sent back."""
+        """How many of the batch's messages are being sent back."""
 
 
 class Lane(Protocol):

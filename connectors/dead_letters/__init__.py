@@ -68,15 +68,15 @@ class Summary:
     total: int = 0
     redriven: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Of those that have not been redriven."""
+    """How often each reason stands on a letter that has not been redriven."""
 
     @property
     def waiting(self) -> int:
-        """Those that have not been redriven."""
+        """How many have not been redriven."""
         return self.total - self.redriven
 
     def add(self, letter: DeadLetter) -> None:
-        """Count one in."""
+        """Count a letter in."""
         self.total += 1
         if letter.is_redriven:
             self.redriven += 1
@@ -132,16 +132,16 @@ class DeadLetters:
         return name
 
     def groups(self) -> list[str]:
-        """Those that have a dead-letter topic."""
+        """The groups that have a dead-letter topic."""
         topics = [topic for topic in self._cluster.topics() if self._names.kind(topic) is TopicKind.DEAD_LETTER]
         return sorted(self._names.group_of(topic) or topic for topic in topics)
 
     def summaries(self, on_progress: OnProgress | None = None) -> list[Summary]:
-        """Of every group, by name. All letters are read for it."""
+        """The summary of every group, by name. Reads all letters."""
         return list(self._summarize(self.groups(), on_progress).values())
 
     def summary(self, group: str, on_progress: OnProgress | None = None) -> Summary:
-        """Of one group."""
+        """The summary of one group. Reads all its letters."""
         topic = self._topic(group)
         return self._summarize([self.group_of(group)], on_progress)[topic]
 

@@ -91,7 +91,7 @@ class Cluster:
         return not_allowed if allowed and AclOperation.WRITE not in allowed else len(description.partitions)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Of the topics that there are: one that is made anew has another."""
+        """The ids of the topics that exist: a topic that is made anew has another id."""
         return {topic: str(description.topic_id) for topic, description in self._describe(topics).items()}
 
     def _describe(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
@@ -269,7 +269,7 @@ def _is_below(messages: list[Message], end: int) -> bool:
 
 
 def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]:
-    """Those of the records that are below their partition's end; partitions that have reached it are taken off."""
+    """The records below their partition's end; partitions that have reached it are taken off ``left``."""
     kept = []
     for message in messages:
         place = message.topic() or "", message.partition() or 0

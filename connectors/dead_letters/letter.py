@@ -60,7 +60,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of key, value and headers."""
+        """The size of key, value and headers."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 

@@ -73,7 +73,7 @@ def jars_dir() -> Path:
 
 
 def missing_jars(folder: Path, jars: Iterable[Jar]) -> list[Jar]:
-    """Those of the jars that are not in the folder yet."""
+    """The jars that are not in the folder yet."""
     return [jar for jar in jars if not _is_there(folder / jar.file_name)]
 
 

@@ -55,7 +55,7 @@ def audit_errors() -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """Its first line, or of what Java has thrown the exception and the innermost of its causes."""
+    """The first line of an error; of one that Java has thrown, its first line and that of its innermost cause."""
     told = str(error).strip().splitlines() or [type(error).__name__]
     if len(told) == 1 or not told[0].startswith("An error occurred while calling"):  # py4j's words; Java's follow
         return told[0]

@@ -112,7 +112,7 @@ def _reader(settings: Settings, admin: AdminClient, topic: str) -> Iterator[Cons
 
 
 def _wait_for(reader: Consumer, sent: dict[str, str], deadline_s: float) -> list[Delivered]:
-    """Those that came by then, in their order."""
+    """The messages that have arrived by the deadline, in the order of their arrival."""
     delivered: dict[str, Delivered] = {}
     while len(delivered) < len(sent) and (left_s := deadline_s - time.monotonic()) > 0:
         message = reader.poll(min(left_s, 1.0))

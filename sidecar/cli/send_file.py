@@ -145,7 +145,7 @@ class Answers:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
         self.number = 0
-        """Of the last line that was read."""
+        """The number of the last line that was read."""
         self.is_kafka_silent = False
 
     def __enter__(self) -> "Answers":
@@ -261,6 +261,6 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _size_bytes(file: BinaryIO) -> int | None:
-    """Of a regular file; None for what has no end that is known."""
+    """The size of a regular file; None for anything whose end is not known, such as a pipe."""
     status = os.fstat(file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None

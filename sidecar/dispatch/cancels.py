@@ -59,7 +59,7 @@ class Cancels:
         self._in_doubt: dict[int, Pending] = {}
         """Replacements that have found something and may have been carried out before, by offset."""
         self._carried_out: set[int] = set()
-        """Offsets of those whose message has come."""
+        """Offsets of replacements whose message has come."""
 
     def rolled(self, uniq_key: bytes) -> None:
         """A roll copy is being written."""
@@ -110,7 +110,7 @@ class Cancels:
         return min(hits, key=lambda pending: pending.offset, default=None)
 
     def no_doubt(self, cancels: Sequence[Pending]) -> list[Pending]:
-        """Those of the cancels that take out the message of a replacement in doubt; its doubt is over then."""
+        """Which of these cancels take out the message of a replacement in doubt; it is in doubt no longer then."""
         takers = []
         for offset, doubted in list(self._in_doubt.items()):
             assert isinstance(doubted.request, Replace)
@@ -157,7 +157,7 @@ class Cancels:
         return sorted(offset for offset in {*self._buried, *now} if offset >= lowest_needed)
 
     def bury(self, offsets: Iterable[int], lowest_needed: int) -> None:
-        """It is final that the messages of the replacements there are among the dead letters."""
+        """It is final that the messages of the replacements at these offsets are among the dead letters."""
         self._buried = set(self.buried_from(lowest_needed, offsets))
 
     def copy_taken_in(self, uniq_key: bytes, offset: int) -> None:
@@ -166,7 +166,7 @@ class Cancels:
             self.not_rolled(uniq_key)
 
     def expire(self, position: int) -> Iterator[Pending]:
-        """Those that no copy can come for any more."""
+        """End the cancels that no copy can come for any more, and yield them."""
         if position < self._known_from:
             return
         if not self._in_force:
@@ -180,7 +180,7 @@ class Cancels:
                 brought.add(pending.request.schedule.uniq_key)
 
     def resolve(self, position: int) -> list[Pending]:
-        """Replacements that turn out not to have been carried out."""
+        """Replacements in doubt that turn out not to have been carried out."""
         if position < self._known_from or not self._in_doubt:
             return []
         found = [pending for _, pending in sorted(self._in_doubt.items())]
@@ -192,7 +192,7 @@ class Cancels:
         """The offset from which a rebuild has to read.
 
         Args:
-            pending_from: the same for what is pending.
+            pending_from: the lowest offset of what is pending.
             committed: up to where all is done or pending.
         """
         lowest = min(
@@ -207,7 +207,7 @@ class Cancels:
         return lowest
 
     def passed(self, lowest_needed: int) -> None:
-        """It is final from where a rebuild reads: copies before that need no tombstone."""
+        """It is final that a rebuild reads from this offset on: copies before it need no tombstone."""
         self._tombstones = [tombstone for tombstone in self._tombstones if tombstone.offset >= lowest_needed]
 
     @property

@@ -25,7 +25,7 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """Of one partition.
+    """The decisions of one partition.
 
     Args:
         replay_until: the offset that was committed at the start; what lies below has been decided before.
@@ -43,7 +43,7 @@ class Decisions:
         self._decided: dict[int, Decision] = {}
         """By the cancel's offset; told once final."""
         self._has_hit: set[int] = set()
-        """Offsets of those, still in force or of uncertain fate, that have taken something out."""
+        """Offsets of cancels, in force or undecided still, that have taken something out."""
         self._hits_ahead: dict[int, int] = {}
         """Cancels, not committed, that have taken something out: their offset, and the lowest of what they took."""
 

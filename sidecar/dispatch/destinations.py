@@ -73,7 +73,7 @@ class Destinations:
         return self.judge_all([topic], fresh=fresh)[topic]
 
     def judge_all(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, int | Rejection]:
-        """The same of many, for one question to Kafka."""
+        """As `judge`, for many topics with one question to Kafka."""
         verdicts: dict[str, int | Rejection] = {}
         allowed: list[str] = []
         for topic in topics:

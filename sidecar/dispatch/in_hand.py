@@ -11,7 +11,7 @@ _UNIQ_KEY = str(Header.UNIQ_KEY)
 
 
 class InHand:
-    """Of one partition.
+    """The records of one partition that are being sent.
 
     Args:
         real_topic: the destination of a record, which a copy names in a header.
@@ -26,7 +26,7 @@ class InHand:
         """The destinations of the records, by id; made when the first cancel asks."""
 
     def hold(self, records: list[Outgoing]) -> None:
-        """These are in a transaction that begins; with none, it has come to its end."""
+        """A transaction begins with these records; without any: it has come to its end."""
         self.records, self._topics = records, None
         self.is_awaited = False
 

@@ -16,7 +16,7 @@ log = structlog.get_logger("timewheel.wheel")
 
 
 class IntakePause:
-    """Of one partition. True while nothing is taken in."""
+    """The pause of one partition. True while nothing is taken in."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -49,7 +49,7 @@ class IntakePause:
         )
 
     def tick(self, now_ms: int) -> None:
-        """After a while it is tried whether there is room."""
+        """End the pause after a while: the next batch will show whether there is room."""
         if self._is_on and now_ms - self._began_ms >= TRY_AGAIN_MS:
             self._is_on = False
 

@@ -163,7 +163,7 @@ class LevelPartition:
         return None if alike is None else alike.outgoing(messages, alike.due_ms, headers)
 
     def _latest_due_ms(self, now_ms: int) -> int:
-        """Of a record that is read now, whatever the clock says of whoever has written it."""
+        """The latest due time that a record read now may have, whatever timestamp its producer has given it."""
         return now_ms + self.delay_ms + self._max_clock_skew_ms
 
     def _read_each(

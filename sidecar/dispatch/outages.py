@@ -22,8 +22,8 @@ from sidecar.records import Headers, Outgoing, Rejection
 POSTPONED_AT_LEAST_MS = 5_000
 POSTPONED_AT_MOST_MS = 60_000
 TRIED_AFTER_MS = 60_000
-"""So long after it took nothing, a partition that lacks replicas but has a leader is tried once more: there may be
-enough of them. Where there are not, everybody waits for its time-out again, so that it is tried half as often then."""
+"""A partition that has a leader but lacks replicas is tried again this long after it took nothing: by then it may have
+enough. If it does not, all deliveries wait for its time-out once more, so the next try comes after twice the time."""
 TRIED_AFTER_AT_MOST_MS = 3_600_000
 
 _NOT_TAKEN = frozenset(
@@ -97,7 +97,7 @@ class Outages:
         self._copies: Copies | None = None
         self._away: dict[str, dict[int, Away]] = {}
         self._tried: dict[tuple[str, int], Away] = {}
-        """As they were before they were tried again."""
+        """Partitions that are being tried again, as they were before."""
         self._partitions: dict[str, int] = {}
         """How many partitions those topics have."""
         self._turn = 0

@@ -119,7 +119,7 @@ class Ready:
         return min(times, default=None)
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
-        """Those due by ``now_ms``, in order; `confirm` or `put_back` must follow."""
+        """The records due by ``now_ms``, in order; `confirm` or `put_back` must follow."""
         records: list[Outgoing] = []
         while len(records) < max_records and max_bytes > 0:
             # 1. From the slot at hand, up to the next of those that joined: on a tie the slot's came first.

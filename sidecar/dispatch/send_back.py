@@ -55,7 +55,7 @@ class SendBackPartition:
         self._max_bytes = max_bytes
         self._waiting = Late()
         self._retry_topics: set[str] = set()
-        """Of what waits, and of what has been taken."""
+        """Where what waits, and what has been taken, is to go."""
         self._id_prefix = f"{topic}-{partition}-".encode()
 
     # --- intake -------------------------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ Staged = tuple[Outgoing, int, int, bytes, str, bool]
 
 
 class Staging:
-    """Of one wheel partition. False while there is nothing."""
+    """What one wheel partition has read and not yet put on disk. False while there is nothing."""
 
     def __init__(self, store: TimerStore, ready: Ready, view: WheelView, taking_out: TakingOut) -> None:
         self.schedules: list[Staged] = []
-        """In the order of their offsets, as the cancels. The same list for ever, to be added to at its end."""
+        """In the order of their offsets. Always this same list: others may keep hold of it and append to it."""
         self.cancels: list[Pending] = []
-        """The same list for ever, to be added to with `cancel`."""
+        """In the order of their offsets. Always this same list, but added to with `cancel` alone."""
         self._brought: set[bytes] = set()
         """Ids of the messages that replacements among them bring."""
         self._store = store
@@ -44,7 +44,7 @@ class Staging:
 
     @property
     def first_offset(self) -> int:
-        """The lowest."""
+        """The lowest offset of all that is staged."""
         return min(
             [*(staged[0][6] for staged in self.schedules[:1]), *(pending.offset for pending in self.cancels[:1])]
         )
@@ -65,7 +65,7 @@ class Staging:
             self._brought.add(pending.request.schedule.uniq_key)
 
     def forget_from(self, offset: int) -> None:
-        """What stands there or behind is read again."""
+        """Forget what is staged from this offset on: it will be read again."""
         del self.schedules[self._schedules_below(offset) :]
         del self.cancels[self._cancels_below(offset) :]
         self._brought = {
@@ -108,7 +108,7 @@ class Staging:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _offsets(self) -> list[int]:
-        """Of all, in order."""
+        """The offsets of all that is staged, in order."""
         schedules = [staged[0][6] for staged in self.schedules]
         return sorted([*schedules, *(pending.offset for pending in self.cancels)]) if self.cancels else schedules
 
@@ -136,7 +136,7 @@ class Staging:
         return named.hits
 
     def _store_all(self, schedules: list[Staged], deleted: Loaded | None, *, within_quota: bool) -> None:
-        """All or none; what falls into a loaded slot also joins what is about to be sent."""
+        """Store all of them or none; those that belong to a loaded slot also join what is about to be sent."""
         records, act_ms, timestamp_ms, ids, topics, rolls = zip(*schedules, strict=True)
         topic_hash = {topic: hash_topic(topic) for topic in set(topics)}
         self._view.remember(topic_hash)

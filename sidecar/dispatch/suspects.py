@@ -24,7 +24,7 @@ class Suspects:
         self._were_chosen = False
 
     def chosen(self, due: list[Source]) -> list[Source]:
-        """Those of the sources that are due that share the next transaction: one suspect, or all who are none."""
+        """Which of the due sources share the next transaction: a single suspect, or all that are not suspects."""
         suspects = [source for source in self._limits if source in due]
         others = [source for source in due if source not in self._limits]
         self._were_chosen = bool(suspects) and not (self._were_chosen and others)

@@ -30,7 +30,7 @@ class Named:
 
     @property
     def id_hashes(self) -> Int64Array:
-        """Of the ids, each once."""
+        """The hashes of the ids, each id once."""
         return hash_ids(list(self._by_id))
 
     def __contains__(self, uniq_key: bytes | None) -> bool:
@@ -46,7 +46,7 @@ class Named:
 
 
 class TakingOut:
-    """From what waits in memory, from the loaded slots and from the store.
+    """Takes messages out of what waits in memory, of the loaded slots and of the store.
 
     Args:
         real_topic: the destination of a record, which a copy names in a header.

@@ -44,7 +44,7 @@ class TimeCounts(NamedTuple):
 
     @classmethod
     def added(cls, parts: "Iterable[TimeCounts]", buckets: int) -> "TimeCounts":
-        """Of all partitions together."""
+        """The sum over all partitions."""
         counts, total, overdue = np.zeros(buckets, np.int64), 0, 0
         for part in parts:
             total, overdue, counts = total + part.total, overdue + part.overdue, counts + part.counts

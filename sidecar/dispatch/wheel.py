@@ -63,7 +63,7 @@ class WheelSettings(NamedTuple):
 
     More than a level's: while it is paused nothing is stored."""
     at_hand_bytes: int
-    """The same for the bytes of those that came due, about."""
+    """As `at_hand_records`, for their bytes, about."""
     directory: Path
     trace: bool = False
 
@@ -137,7 +137,7 @@ class WheelPartition:
         self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names_of(opened.extra))
         self._in_hand = InHand(self._view.real_topic)
         self._buried: list[Outgoing] = []
-        """Those of what is in hand that go to the dead letters."""
+        """Which of the records in hand go to the dead letters."""
         # 4. What is read.
         buried = [progress.lowest_needed + ahead for ahead in progress.buried]
         self._cancels = Cancels(max(start.offset, start.end_offset), tombstones_of(opened.extra), buried)
@@ -360,7 +360,7 @@ class WheelPartition:
         self._tell_outcomes(self._intake.confirm(self._watermark, self._committed), self._committed)
 
     def bury(self, records: list[Outgoing]) -> None:
-        """These of what was taken go to the dead letters; told before `progress` is asked for."""
+        """Of what was taken, these go to the dead letters; has to be called before `progress` is asked for."""
         self._buried = records
 
     def put_back(self) -> None:

@@ -31,7 +31,7 @@ class Complete(NamedTuple):
 
 
 class WheelCheckpoints:
-    """Of one partition.
+    """The checkpoints of one partition.
 
     Args:
         position: the offset that is read next, where the logs end now.
@@ -47,7 +47,7 @@ class WheelCheckpoints:
         self._reached = Complete(position, store.marks())
         """The last whose offset is committed."""
         self._ahead: deque[Complete] = deque()
-        """Those after it, in order."""
+        """The later ones, in order."""
         self._is_written = True
         self._tried_ms = now_ms
 
@@ -107,7 +107,7 @@ class WheelCheckpoints:
 
 
 def tombstones_of(extra: Mapping[str, Any]) -> list[Tombstone]:
-    """Those that a checkpoint tells of."""
+    """The tombstones that a checkpoint tells of."""
     return [Tombstone(entry[0], entry[-1]) for entry in extra.get("tombstones", [])]
 
 

@@ -18,7 +18,7 @@ _TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 
 
 class WheelCopies:
-    """Of one partition; each has the absolute time, the id and the proof.
+    """Makes the copies of one partition; each carries the absolute time, the id and the proof.
 
     Args:
         copies: what this group's own records on the wheel topic carry.

@@ -50,7 +50,7 @@ _TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 
 class WheelIntake:
-    """Of one partition; see the module's docstring.
+    """Takes in what is read of one partition; see the module's docstring.
 
     Args:
         start, progress: what was committed, and the log's end.
@@ -91,7 +91,8 @@ class WheelIntake:
         self.clock_ahead = ClockAhead(partition)
         hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
         self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
-        """What those took out is pending again where it is read again: nothing is sent before they are read, too."""
+        """Nothing is sent before this offset is reached: what the cancels in ``hit_before`` had taken out is pending
+        again until they are read again, too."""
         self.decisions = Decisions(cancels, start.offset, hit_before, self._bring)
         self.brought: dict[int, int] = {}
         """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""

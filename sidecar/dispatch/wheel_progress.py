@@ -16,8 +16,8 @@ from sidecar.plan import Plan, Plans
 NOTHING_DONE = (-1, -1)
 
 PLANS_MAX_BYTES = 2_000
-"""Of the plans together: half of what brokers keep of a commit's metadata (``offset.metadata.max.bytes``), over ten
-of them with RocketMQ's levels."""
+"""Most that all plans together may take: half of what brokers keep of a commit's metadata
+(``offset.metadata.max.bytes``). With RocketMQ's levels more than ten plans fit."""
 
 BURIED_MAX = 30
 """Replacements that are remembered as `WheelProgress.buried`: with all else they fit into what brokers keep. Where

@@ -27,7 +27,7 @@ _TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
 
 
 class WheelView:
-    """Of one partition.
+    """The view of one partition.
 
     Args:
         topic_names: topics by their hash, as far as an earlier process has told.

@@ -128,7 +128,7 @@ class TransactionalScheduler(ScheduledProducer):
         }
 
     def _make_client(self, options: Mapping[str, Any]) -> Any:
-        """One that is not replaced: its transaction would be lost with it."""
+        """A producer that is not replaced when it fails: its transaction would be lost with it."""
         return self._clients.producer(options)
 
     def _find_client_in_use(self) -> Any:
@@ -253,7 +253,7 @@ class AtOnce:
     # --- a transaction ------------------------------------------------------------------------------------------------
 
     def _write(self, scheduler: TransactionalScheduler, works: Sequence[Work], attempts: int = ATTEMPTS) -> None:
-        """One transaction; one for each of them where a record is refused."""
+        """Write all in one transaction; where a record is refused, each request in a transaction of its own."""
         begun: list[tuple[int, PendingReceipt]] = []
         """With the number of each in its request."""
         try:
@@ -349,7 +349,7 @@ class AtOnce:
 
 
 def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Those that may share a transaction, and those whose key comes among them already."""
+    """Requests that may share a transaction, and requests with a key that one of those has already."""
     names, firsts, repeats = set[str](), list[Work](), list[Work]()
     for work in works:
         if work.key is None:

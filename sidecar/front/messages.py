@@ -30,9 +30,9 @@ from sidecar.web.problems import Kind, ProblemError, described
 MESSAGES_MAX = 1_000
 """In one request."""
 KEY_MAX_BYTES = 1_024
-"""Of a record's key and of its id: both stand in its receipt, which stands in a path."""
+"""For a record's key and for its id: both stand in its receipt, which stands in a path."""
 RESCHEDULES_AT_ONCE = 8
-"""Each reads the scheduled record, with a consumer of its own."""
+"""Each of them has a consumer of its own, to read the scheduled record."""
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _MANY = TypeAdapter(list[ScheduleRequest])

@@ -40,7 +40,7 @@ class Sidecar:
 
 
 class Server(uvicorn.Server):
-    """One that ends the streams when it is told to stop, and so waits for none."""
+    """A server that ends the event streams when it is told to stop: otherwise it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, events: Events) -> None:
         super().__init__(config)

@@ -49,7 +49,7 @@ class Alike(NamedTuple):
         return int(max(map(sub, self.due_ms, self.timestamps_ms)))
 
     def those(self, chosen: Sequence[bool]) -> "Alike":
-        """The same of some of them."""
+        """The columns of the chosen records alone."""
         return Alike(*(list(compress(column, chosen)) for column in self))  # type: ignore[arg-type]
 
     def outgoing(
@@ -107,7 +107,7 @@ class AlikeReader:
     def of_level(
         self, messages: Sequence[Message], headers: Sequence[Headers | None], delay_ms: int, latest_due_ms: int
     ) -> Alike | None:
-        """The same on a level topic.
+        """As `of_wheel`, for records of a level topic.
 
         Args:
             delay_ms: the level's.

@@ -22,7 +22,7 @@ Column = tuple[tuple[str, bytes | None], ...]
 def stretches(
     messages: Sequence[Message], headers: Sequence[Headers | None]
 ) -> Iterator[tuple[Sequence[Message], Sequence[Headers | None]]]:
-    """All of them with their headers, `MANY` at a time."""
+    """All messages with their headers, `MANY` at a time."""
     for begin in range(0, len(messages), MANY):
         yield messages[begin : begin + MANY], headers[begin : begin + MANY]
 

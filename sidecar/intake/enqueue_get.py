@@ -211,7 +211,7 @@ class EnqueueGet:
         return count
 
     def _runs(self, messages: list[Message]) -> list[Run]:
-        """One for each partition, and one more where records follow its end: to hand over a few costs as much as many.
+        """A run for each partition, and one more where records follow its end: few cost as much to hand over as many.
 
         In the order of a partition's records; those of others may stand between them.
         """

@@ -31,7 +31,7 @@ class LogRange(NamedTuple):
     begin_offset: int
     end_offset: int
     first_timestamp_ms: int | None
-    """Of the first record; None where it was not asked for, or could not be had."""
+    """The timestamp of the first record; None where it was not asked for, or could not be had."""
 
 
 class Start(NamedTuple):

@@ -45,7 +45,7 @@ class Reopening:
         return wait_ms
 
     def due(self) -> list[Place]:
-        """Those to be opened now."""
+        """The partitions to be opened now."""
         now_ms = self._clock.monotonic_ms()
         return [
             place
@@ -69,10 +69,10 @@ class Reopening:
 
     @property
     def closed(self) -> dict[Place, str]:
-        """Those that wait to be opened, and why."""
+        """The partitions that wait to be opened, and why."""
         return {place: str(failure.error) for place, failure in self._failures.items() if failure.is_closed}
 
     @property
     def without_disk(self) -> list[Place]:
-        """Those of them that lack nothing but room on the disk."""
+        """Of the partitions that wait to be opened, those that lack nothing but room on the disk."""
         return [place for place, failure in self._failures.items() if failure.is_closed and is_disk_full(failure.error)]

@@ -27,7 +27,7 @@ assert CHUNK_RECORDS <= 2**16, "a place in a block has 16 bits"
 
 
 class IndexedBlock(NamedTuple):
-    """Of a full block: arrays of shape (n,), by fingerprint."""
+    """The index of a full block: arrays of shape (n,), sorted by fingerprint."""
 
     fingerprints: Fingerprints
     places: Places
@@ -67,7 +67,7 @@ class KeptBlock:
         return self._records[: self._count]
 
     def with_ids(self, wanted: Int64Array) -> RecordArray:
-        """Those that have one of these hashes."""
+        """The records that have one of these hashes."""
         # "sort" compares one after the other where few are wanted: a fifth of the time that NumPy's own choice takes.
         return self.records[np.isin(self._id_hashes[: self._count], wanted, kind="sort")]
 

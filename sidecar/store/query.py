@@ -38,7 +38,7 @@ class Query(NamedTuple):
     limit: int
 
     def by_id(self, id_hash: int, topic_hash: int | None) -> Steps:
-        """Those with this hash. Raises CorruptFile, OSError."""
+        """The records whose id has this hash. Raises CorruptFile, OSError."""
         found = []
         for records in self.ids.find(np.array([id_hash], np.int64), self.start):
             found.append(records)
@@ -71,7 +71,7 @@ class Query(NamedTuple):
         return total, _by_time(_joined(found))[: self.limit]
 
     def by_topic(self, topic_hash: int) -> Steps:
-        """Those for a topic. Raises CorruptFile, OSError."""
+        """The records for a topic. Raises CorruptFile, OSError."""
         total, first, deleted = 0, _joined(()), np.empty(0, np.int64)
         for block in reversed(list(self.timer_log.blocks(self.start))):
             records = self.timer_log.read_block(block)

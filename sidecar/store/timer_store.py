@@ -89,12 +89,12 @@ class Loaded(NamedTuple):
     topic_hash: np.ndarray[tuple[int], np.dtype[np.int32]]
 
     def where(self, kept: np.ndarray[tuple[int], np.dtype[Any]]) -> "Loaded":
-        """Those that a boolean or an index array picks."""
+        """The records that a boolean or an index array picks."""
         return Loaded(*(column[kept] for column in self))
 
     @classmethod
     def joined(cls, parts: "Sequence[Loaded]") -> "Loaded":
-        """All of these, one after the other; at least one."""
+        """All parts, of which there is at least one, one after the other."""
         return cls(*(np.concatenate([part[column] for part in parts]) for column in range(len(cls._fields))))
 
     @classmethod
@@ -128,12 +128,13 @@ class TimerStore:
         self._quota_bytes = None if quota_bytes is None else max(quota_bytes, quota_bytes_min(wheel.slots_total))
         self._ids = IdIndex(timer_log)
         self._topics = TopicCounts()
-        """Of what is pending in slots from ``loaded_until_ms`` on."""
+        """How many records wait for each topic, in slots from ``loaded_until_ms`` on."""
         self._is_broken = False
         self._needed = Positions(timer_log.start_position, payload_log.start_position)
         """What lies before is behind the watermark or cancelled, for all checkpoints from now on."""
         self._needed_next = self._needed
-        """The same, for checkpoints that hold the log up to ``_needed_next_from``: all cancels that it counts on."""
+        """As `_needed`, for checkpoints that hold the log up to ``_needed_next_from``, and so all cancels that this
+        counts on."""
         self._needed_next_from = timer_log.end_position
 
     # --- intake -------------------------------------------------------------------------------------------------------

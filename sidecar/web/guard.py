@@ -50,10 +50,10 @@ BODIES = tuple(
 """Which requests take a body."""
 
 TARGET_MAX_BYTES = 16 * 2**10
-"""Of path and query: a receipt, whose key and id may have 1,024 bytes each, stands in one."""
+"""For path and query together: a receipt, whose key and id may have 1,024 bytes each, stands in the path."""
 HEADERS_MAX_BYTES = 16 * 2**10
 BODIES_MAX_BYTES = 64 * 2**20
-"""Of all requests together."""
+"""For the bodies of all requests under way together."""
 PLACES = 64
 """Requests under way; questions (GET) have half of them at most, for slow ones must not keep out what sends."""
 QUEUE_MAX = 1_024

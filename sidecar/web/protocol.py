@@ -43,7 +43,7 @@ class _Debt:
         self.since_s: float | None = None
 
     def begin(self, within_s: float, end: Callable[[], object]) -> None:
-        """It is owed from now on; what is done where it is not settled in time."""
+        """The client owes something from now on; call ``end`` where it is not settled in time."""
         self.settle()
         self.since_s = self._loop.time()
         self._timer = self._loop.call_later(within_s, end)

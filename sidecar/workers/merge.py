@@ -145,7 +145,7 @@ def merge_metrics(own: CollectorRegistry) -> Merge:
 
 
 class _Merged(Collector):
-    """Each family once, whoever has something of it; the supervisor's samples are those without a worker."""
+    """Each metric family once, with the samples of all workers; samples without a worker label are the supervisor's."""
 
     def __init__(self, answers: Iterable[Answer], own: CollectorRegistry) -> None:
         self._answers = answers
