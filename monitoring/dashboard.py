@@ -67,7 +67,7 @@ def every(metric: str, by: str, how: str = "sum") -> str:
 FIGURES = (
     Figure(
         "Behind",
-        "How long the oldest due record has been due. Seconds are a backlog, minutes a fault.",
+        "How long the oldest due record has been due. Seconds mean a backlog, minutes a fault.",
         "s",
         f"max(timewheel_behind_seconds{{{ON}}})",
         5,
@@ -90,7 +90,7 @@ FIGURES = (
     Figure("Pending", "Messages that wait on the wheel.", "short", f"sum(timewheel_pending_messages{{{ON}}})"),
     Figure(
         "Rejected, 1 h",
-        "Records that could not be delivered in the last hour; timewheel dlq show tells why.",
+        "Records that could not be delivered in the last hour; timewheel dlq show says why.",
         "short",
         f"sum(increase(timewheel_rejected_records_total{{{ON}}}[1h]))",
         1,
@@ -149,7 +149,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Delivered",
-                "Records published, retries and dead letters of the send-back topic among them.",
+                "Records published, with retries and dead letters of the send-back topic.",
                 "reqps",
                 ((rate("timewheel_delivered_records_total", "queue"), "{{queue}}"),),
                 stacked=True,
@@ -187,14 +187,14 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Backlog by queue",
-                "Offsets from the committed one to the log's end. Of a level, all that waits, due or not.",
+                "Offsets from the committed one to the log's end. For a level, all that waits, due or not.",
                 "short",
                 ((every("timewheel_uncommitted_offsets", "queue"), "{{queue}}"),),
                 stacked=True,
             ),
             Graph(
                 "Unread by queue",
-                "Offsets that intake has still to read. Of a level a full read-ahead leaves some, by design.",
+                "Offsets that intake has still to read. On a level a full read-ahead leaves some, by design.",
                 "short",
                 ((every("timewheel_unread_offsets", "queue"), "{{queue}}"),),
                 stacked=True,
@@ -238,7 +238,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
         (
             Graph(
                 "Transactions",
-                "By outcome. Aborted ones are tried again; many are a fault of the brokers, or a guilty record.",
+                "By outcome. Aborted ones are tried again; many mean faulty brokers, or a record that Kafka refuses.",
                 "ops",
                 ((rate("timewheel_transactions_total", "outcome"), "{{outcome}}"),),
             ),
@@ -264,7 +264,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Partitions",
-                "Assigned, and those that do not do all they should.",
+                "Assigned, and those that are not fully at work.",
                 "short",
                 (
                     (every("timewheel_assigned_partitions", "instance"), "assigned {{instance}}"),
@@ -276,12 +276,12 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Rebalances and restarts",
-                "In five minutes: partitions given, taken, lost; clients made anew; workers started anew.",
+                "In five minutes: partitions assigned, revoked, lost; clients replaced; workers restarted.",
                 "short",
                 (
                     (f"sum by (event) (increase(timewheel_rebalances_total{{{ON}}}[5m]))", "{{event}}"),
-                    (f"sum(increase(timewheel_client_restarts_total{{{ON}}}[5m]))", "clients made anew"),
-                    (f"sum(increase(timewheel_worker_restarts_total{{{ON}}}[5m]))", "workers started anew"),
+                    (f"sum(increase(timewheel_client_restarts_total{{{ON}}}[5m]))", "clients replaced"),
+                    (f"sum(increase(timewheel_worker_restarts_total{{{ON}}}[5m]))", "workers restarted"),
                 ),
             ),
             Graph(
@@ -335,7 +335,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
         (
             Graph(
                 "CPU",
-                "Cores used; one process uses one.",
+                "Cores used; one process can use only one.",
                 "percentunit",
                 (
                     (
@@ -346,7 +346,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Memory",
-                "Resident set; what waits on the wheel is on disk.",
+                "Resident set; messages on the wheel wait on disk.",
                 "bytes",
                 ((every("process_resident_memory_bytes", "instance, worker"), "{{instance}} {{worker}}"),),
             ),
@@ -363,7 +363,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
             ),
             Graph(
                 "Since the loop turned",
-                "30 s and more: /healthz fails, and the orchestrator starts the process anew.",
+                "30 s and more: /healthz fails, and the orchestrator restarts the process.",
                 "s",
                 ((every("timewheel_loop_since_turn_seconds", "instance, worker", "max"), "{{instance}} {{worker}}"),),
             ),

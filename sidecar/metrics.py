@@ -107,7 +107,7 @@ class Metrics:
         registry.register(self.lateness)
         self.behind = Gauge(
             "timewheel_behind_seconds",
-            "How long the oldest record that is due has been due; 0: nothing is.",
+            "How long the oldest due record has been due; 0: nothing is due.",
             registry=registry,
         )
         self.behind.set_function(self._behind_s)
@@ -175,7 +175,7 @@ class Metrics:
             registry=registry,
         )
         self.data_dir_free = Gauge(
-            "timewheel_data_dir_free_bytes", "Room on the file system of data_dir.", registry=registry
+            "timewheel_data_dir_free_bytes", "Free space on the file system of data_dir.", registry=registry
         )
         self.data_dir_size = Gauge(
             "timewheel_data_dir_size_bytes", "Size of the file system of data_dir.", registry=registry
@@ -201,12 +201,12 @@ class Metrics:
         )
         self.rebalances = Counter(
             "timewheel_rebalances",
-            "Partitions given, taken back, or lost to others unasked.",
+            "Partitions assigned, revoked, or lost to others.",
             ["event"],
             registry=registry,
         )
         self.client_restarts = Counter(
-            "timewheel_client_restarts", "Kafka clients thrown away and made anew.", registry=registry
+            "timewheel_client_restarts", "Kafka clients thrown away and replaced.", registry=registry
         )
 
         # Partitions
@@ -225,11 +225,11 @@ class Metrics:
             registry=registry,
         )
         self.recovering_partitions = Gauge(
-            "timewheel_recovering_partitions", "Partitions that read again what is committed.", registry=registry
+            "timewheel_recovering_partitions", "Partitions that are reading committed records again.", registry=registry
         )
         self.paused_partitions = Gauge(
             "timewheel_paused_partitions",
-            "Partitions that take nothing in, for want of disk; what they hold is delivered.",
+            "Partitions that take nothing in because the disk is full; what they hold is delivered.",
             registry=registry,
         )
 
@@ -250,7 +250,7 @@ class Metrics:
             "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
         )
         self.spans_dropped = Counter(
-            "timewheel_spans_dropped", "Deliveries that were to be traced and were too many (otel).", registry=registry
+            "timewheel_spans_dropped", "Deliveries not traced because there were too many (otel).", registry=registry
         )
         self.build_info = Gauge(
             "timewheel_build_info", "The running version.", ["version", "python", "librdkafka"], registry=registry

@@ -11,7 +11,7 @@ class SupervisorMetrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.restarts = Counter(
-            "timewheel_worker_restarts", "Workers that ended and were started anew.", ["worker"], registry=registry
+            "timewheel_worker_restarts", "Workers that ended and were restarted.", ["worker"], registry=registry
         )
         self.topics = TopicMetrics(registry)
         ProcessCollector(registry=registry)
