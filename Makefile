@@ -61,13 +61,13 @@ demo: $(VENV)/user ## A real Kafka, the sidecar, and records coming back on time
 audit-demo: $(VENV)/dev ## Three faults planted among what the sidecar delivers, and the audit that finds them
 	@$(BIN)/timewheel audit demo
 
-test: $(VENV)/dev ## Every test that is soon over, against a real Kafka
+test: $(VENV)/dev ## The quick tests, against a real Kafka
 	@$(BIN)/pytest -m 'not long and not slow'
 
-test-long: $(VENV)/dev ## Those that wait for seconds: time-outs, retries, brokers that come back
+test-long: $(VENV)/dev ## The tests that wait for seconds: time-outs, retries, brokers that come back
 	@$(BIN)/pytest -m 'long and not slow'
 
-test-again: $(VENV)/dev ## What has failed the last time, by itself
+test-again: $(VENV)/dev ## Only the tests that failed the last time
 	@$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
@@ -76,20 +76,20 @@ test-slow: $(VENV)/dev ## The slow ones: SIGKILLs, zombies, floods, full disks
 test-unit: $(VENV)/dev ## The tests that need no Kafka
 	@$(BIN)/pytest tests/unit tests/simulation tests/fuzz
 
-soak: $(VENV)/dev ## The simulation's histories for SECONDS=60, beyond those of make test; a failure is told as what replays it
+soak: $(VENV)/dev ## The simulation beyond that of make test, for SECONDS=60; a failure prints the command that replays it
 	@$(BIN)/python -m tests.simulation.soak --seconds $(SECONDS)
 
-fuzz: $(VENV)/fuzz ## Each target guided by coverage for SECONDS=60; TARGETS='checkpoint logs' for some; adds to the corpus
+fuzz: $(VENV)/fuzz ## Fuzz each target, guided by coverage, for SECONDS=60; TARGETS='checkpoint logs' for some; adds to the corpus
 	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 test-compose: $(VENV)/dev ## docker-compose.yml on a Docker engine: schedule, receive, kill the sidecar, receive the rest
 	@TIMEWHEEL_TEST_COMPOSE=$${TIMEWHEEL_TEST_COMPOSE:-1} $(BIN)/pytest tests/acceptance/test_compose.py
 
-charts: $(VENV)/dev $(HELM_DOCS) ## Make what follows from the chart: its README, its schema's settings, deploy/
+charts: $(VENV)/dev $(HELM_DOCS) ## Regenerate what follows from the chart: its README, its schema's settings, deploy/
 	@$(BIN)/python -m tests.charts.generate
 	@$(HELM_DOCS) --chart-search-root charts --sort-values-order file --log-level warning
 
-scan-charts: $(VENV)/dev $(KUBE_SCORE) ## Hold what the chart renders by default against kube-score's rules
+scan-charts: $(VENV)/dev $(KUBE_SCORE) ## Check what the chart renders by default with kube-score
 	@$(BIN)/python -m tests.charts.scan $(KUBE_SCORE)
 
 $(HELM_DOCS):
@@ -98,10 +98,10 @@ $(HELM_DOCS):
 $(KUBE_SCORE):
 	@GOBIN=$(abspath $(TOOLS)) go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 
-test-docs: $(VENV)/dev ## Every command of README.md and docs/, those of Java (Maven), Go and npm too
+test-docs: $(VENV)/dev ## Run every command of README.md and docs/, those of Java (Maven), Go and npm too
 	@$(BIN)/pytest tests/docs
 
-docs: $(VENV)/dev ## Write what follows from the code (docs/reference) and from benchmarks/results.json
+docs: $(VENV)/dev ## Regenerate docs/reference from the code, and the charts of benchmarks/results.json
 	@$(BIN)/python -m docs.generate
 	@$(BIN)/python -m benchmarks.chart
 
@@ -111,21 +111,21 @@ check: $(VENV)/supply ## Format, lint, types, known vulnerabilities
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.supply.advisories
 
-advisories: $(VENV)/supply ## Whether what is pinned in constraints.txt is known to be vulnerable; part of check
+advisories: $(VENV)/supply ## Known vulnerabilities of what constraints.txt pins; part of check
 	@$(BIN)/python -m tests.supply.advisories
 
-sbom: $(VENV)/image ## What the image holds, as CycloneDX: timewheel.cdx.json
+sbom: $(VENV)/image ## Write timewheel.cdx.json: what the image holds, as CycloneDX
 	@$(BIN)/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml -o timewheel.cdx.json $(VENV)/image/bin/python
 	@echo timewheel.cdx.json
 
-format: $(VENV)/dev ## Put the code into the shape that check wants
+format: $(VENV)/dev ## Format the code, and fix what can be fixed automatically
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/dev ## Figures beside their floors, in one run; ARGS='--help' shows what can be chosen
+bench: $(VENV)/dev ## Rates, lateness, memory, each beside its floor in the same run; ARGS='--help' shows the choices
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-endurance: $(VENV)/dev ## An hour at 3,000 records/s with a SIGKILL every minute, and the audit of it; ARGS='--help' for other hours
+endurance: $(VENV)/dev ## An hour at 3,000 records/s with a SIGKILL every minute, and the audit of it; ARGS='--help' for other durations
 	@$(BIN)/python -m benchmarks.endurance $(ARGS)
 
 bench-audit: $(VENV)/dev ## The audit's figures beside their floor; ARGS='--messages 2000000' for the large size
