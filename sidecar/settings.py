@@ -151,6 +151,11 @@ def section_of(name: str) -> str:
     return [title for title, first in SECTIONS.items() if names.index(first) <= names.index(name)][-1]
 
 
+def default_of(name: str) -> Any:
+    """A setting's default, as it would be written in the file."""
+    return Settings.model_construct().model_dump(mode="json", include={name})[name]
+
+
 class YamlFile(YamlConfigSettingsSource):
     """The settings file, which is a map of names and values, or empty."""
 

@@ -9,7 +9,18 @@ from pydantic import AfterValidator
 
 from connectors.durations import format_duration
 from docs.generate.tables import sentence, table
-from sidecar.settings import ENV_PREFIX, SECTIONS, DurationMs, Globs, KafkaOptions, Levels, Settings, Token, section_of
+from sidecar.settings import (
+    ENV_PREFIX,
+    SECTIONS,
+    DurationMs,
+    Globs,
+    KafkaOptions,
+    Levels,
+    Settings,
+    Token,
+    default_of,
+    section_of,
+)
 
 _HEAD = """\
 # Settings
@@ -34,12 +45,11 @@ An unknown name is refused in the file and on the command line; in the environme
 def settings_page() -> str:
     rows: dict[str, list[tuple[str, ...]]] = {}
     for name, field in Settings.model_fields.items():
-        default = Settings.model_construct().model_dump(mode="json", include={name})[name]
         rows.setdefault(section_of(name), []).append(
             (
                 f"`{name}`<br>`--{name.replace('_', '-')}`<br>`{ENV_PREFIX}{name.upper()}`",
                 _kind(name),
-                _shown(default),
+                _shown(default_of(name)),
                 sentence(field.description or ""),
             )
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from sidecar.settings import ENV_PREFIX, SECTIONS, Settings, load_settings, section_of
+from sidecar.settings import ENV_PREFIX, SECTIONS, Settings, default_of, load_settings, section_of
 
 _SETTINGS_PANEL = "Settings"
 PANELS = frozenset({_SETTINGS_PANEL, *SECTIONS})
@@ -95,17 +95,12 @@ def _metavar(name: str) -> str:
     if get_origin(annotation) is Literal:
         return "|".join(get_args(annotation))
     if annotation is int:
-        return "NUMBER" if not isinstance(_default(name), str) else "DURATION"
+        return "NUMBER" if not isinstance(default_of(name), str) else "DURATION"
     return {"kafka": "KEY=VALUE", "data_dir": "DIRECTORY", "levels": "DURATIONS"}.get(name, "TEXT")
 
 
-def _default(name: str) -> Any:
-    """As it would be written in the file."""
-    return Settings.model_construct().model_dump(mode="json", include={name})[name]
-
-
 def _shown_default(name: str) -> str:
-    shown = _default(name)
+    shown = default_of(name)
     return "none" if shown in (None, "", {}) else str(shown).lower() if isinstance(shown, bool) else str(shown)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
-from sidecar.settings import Settings
+from sidecar.settings import Settings, default_of
 from tests.support.helm import CHART, ROOT, one, pod_of, template
 
 SCHEMA = CHART / "values.schema.json"
@@ -52,7 +52,7 @@ def config_schema() -> dict[str, Any]:
             kind["enum"] = list(get_args(field.annotation))
         elif field.annotation is bool:
             kind["type"] = "boolean"
-        elif isinstance(Settings.model_construct().model_dump(mode="json", include={name})[name], str):
+        elif isinstance(default_of(name), str):
             kind["type"] = "string"  # durations, globs and levels are texts too
         else:
             kind["type"] = "integer"
