@@ -43,6 +43,11 @@ class Late:
         """When the first of them arrived."""
         return self._batches[0].arrived_ms if self._batches else None
 
+    @property
+    def waiting(self) -> list[tuple[int, Outgoing]]:
+        """All that is not taken, each with the time when it arrived, in the order of the offsets."""
+        return [(batch.arrived_ms, record) for batch in self._batches for record in batch.records]
+
     def add(self, arrived_ms: int, records: list[Outgoing]) -> None:
         """Records in offset order, none below any that is here."""
         if records:

@@ -11,7 +11,7 @@ from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
 from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery
-from sidecar.records import Outgoing, decode_record
+from sidecar.records import Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
 
@@ -20,10 +20,13 @@ TOPIC_NAMES_MAX = 20_000
 
 DESCRIBED_AT_ONCE = 500
 """Messages told in one step of a question: some 3 ms."""
+COMPARED_AT_ONCE = 5_000
+"""Messages that were due when they arrived, looked at in one step: they are many only where delivery cannot keep up."""
 
 _UNIQ_KEY = str(Header.UNIQ_KEY)
 _REAL_TOPIC = str(Header.REAL_TOPIC)
 _TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
+_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
 
 class WheelView:
@@ -133,6 +136,7 @@ class WheelView:
         merged = Loaded.joined([at_hand, found.where(is_stored)])
         ordered = merged.where(np.lexsort((merged.payload_pos, merged.act_ms)))
         passed = self._count_passed(ordered, query.after) if query.after is not None else 0
+        late = self._late.waiting
         first = ordered.where(np.arange(passed, min(passed + query.limit, len(ordered.act_ms))))
         messages = []
         payloads = self._store.read(first.payload_pos, first.payload_size)  # now: what is sent meanwhile is gone
@@ -143,7 +147,34 @@ class WheelView:
                 if query.means(message):  # a hash may be another's
                     messages.append(message)
             yield
-        return PendingAnswer(total - passed - len(payloads) + len(messages), messages)
+        total += len(messages) - passed - len(payloads)
+        if not late:
+            return PendingAnswer(total, messages)
+        overdue = yield from self._overdue(late, query)
+        messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
+        messages.sort(key=lambda message: message.cursor)
+        return PendingAnswer(total + len(overdue), messages[: query.limit])
+
+    def _overdue(
+        self, late: list[tuple[int, Outgoing]], query: PendingQuery
+    ) -> Generator[None, None, list[tuple[int, Outgoing]]]:
+        """Which of those that were due when they arrived are meant, each with its time, in the order of their times."""
+        uniq_key = None if query.id is None else (_UNIQ_KEY, query.id.encode())
+        found = []
+        for begin in range(0, len(late), COMPARED_AT_ONCE):
+            for arrived_ms, record in late[begin : begin + COMPARED_AT_ONCE]:
+                act_ms = record[5] or arrived_ms  # what a replacement brings goes as soon as it can
+                if (
+                    query.from_ms <= act_ms < query.until_ms
+                    and not isinstance(record[0], Rejection)
+                    and (uniq_key is None or uniq_key in record[4])
+                    and (query.topic is None or query.topic == self.real_topic(record))
+                    and (query.after is None or Cursor(act_ms, self._partition, record[6]) > query.after)
+                ):
+                    found.append((act_ms, record))
+            yield
+        found.sort(key=lambda each: each[0])
+        return found
 
     def _count_passed(self, ordered: Loaded, after: Cursor) -> int:
         """How many of them, by time and then arrival, do not come after a cursor. Within a millisecond those that have
@@ -160,7 +191,7 @@ class WheelView:
 
     def _describe(self, record: Outgoing, act_ms: int) -> PendingMessage:
         headers = dict(record[4])
-        deliver_ms = headers.get(_TIMER_DELIVER_MS) if record[0] == self._topic else None
+        deliver_ms = headers.get(_TIMER_DELIVER_MS if record[0] == self._topic else _TIMER_OUT_MS)
         return PendingMessage(
             id=(headers.get(_UNIQ_KEY) or b"").decode(errors="backslashreplace"),
             topic=self.real_topic(record),

@@ -7,6 +7,7 @@ the address that a broker tells its clients, in whose place it puts its own.
 import asyncio
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
@@ -49,6 +50,8 @@ class KafkaProxy:
         """How many requests of an API key have met which fate."""
         self.answered: Counter[int] = Counter()
         """How many answers of the broker have come this far."""
+        self.took_s: dict[int, float] = {}
+        """How long the broker took for its last answer, by API key."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kafka proxy")
         self._is_open = asyncio.Event()
@@ -100,7 +103,7 @@ class KafkaProxy:
             await self._is_open.wait()
             broker, to_broker = await asyncio.open_connection(*self._broker)
             writers.append(to_broker)
-            asked: dict[int, tuple[int, Fate]] = {}
+            asked: dict[int, tuple[int, Fate, float]] = {}
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._requests(client, to_broker, asked))
                 group.create_task(self._answers(broker, to_client, asked))
@@ -111,7 +114,7 @@ class KafkaProxy:
                 writer.transport.abort()
 
     async def _requests(
-        self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, asked: dict[int, tuple[int, Fate]]
+        self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, asked: dict[int, tuple[int, Fate, float]]
     ) -> None:
         while True:
             frame = await _frame(client)
@@ -120,17 +123,18 @@ class KafkaProxy:
             self.met[api, fate] += 1
             if fate is Fate.REQUEST_LOST:
                 raise ConnectionResetError
-            asked[correlation_id] = api, fate
+            asked[correlation_id] = api, fate, time.monotonic()
             await self._send(to_broker, frame)
 
     async def _answers(
-        self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter, asked: dict[int, tuple[int, Fate]]
+        self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter, asked: dict[int, tuple[int, Fate, float]]
     ) -> None:
         theirs, ours = (_host_port(*address) for address in (self._broker, (HOST, self._port)))
         while True:
             frame = await _frame(broker)
-            api, fate = asked.pop(*_INT32.unpack_from(frame))
+            api, fate, asked_s = asked.pop(*_INT32.unpack_from(frame))
             self.answered[api] += 1
+            self.took_s[api] = time.monotonic() - asked_s
             if fate is Fate.ANSWER_LOST:
                 raise ConnectionResetError
             await self._send(to_client, frame.replace(theirs, ours) if api in _TELL_ADDRESSES else frame)

@@ -1,0 +1,77 @@
+"""What a partition tells of as pending, also of what was due when it arrived and waits for delivery to go on."""
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.dispatch.wheel import WheelPartition
+from sidecar.pending import PendingAnswer, PendingQuery
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
+from tests.support.steps import result_of
+
+LATER_MS = NOW_MS + 60_000
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> WheelPartition:
+    """Two that are due, since they arrived; one that is rejected, one that is due later."""
+    wheel = opened(tmp_path)
+    messages = [
+        due(0, NOW_MS - 1_000, uniq_key=b"first"),
+        due(1, LATER_MS, uniq_key=b"third"),
+        message(2, ("REAL_TOPIC", b"orders")),
+        message(3, ("REAL_TOPIC", b"bills"), ("TIMER_DELIVER_MS", b"%d" % (NOW_MS - 2_000)), ("UNIQ_KEY", b"second")),
+    ]
+    wheel.offer(messages, NOW_MS)
+    return wheel
+
+
+def asked(wheel: WheelPartition, query: PendingQuery = PendingQuery()) -> PendingAnswer:  # noqa: B008
+    return result_of(wheel.pending(query))
+
+
+def ids(answer: PendingAnswer) -> list[str]:
+    return [each.id for each in answer.messages]
+
+
+def test_what_was_due_when_it_arrived_is_pending_until_it_is_sent(wheel: WheelPartition) -> None:
+    answer = asked(wheel)
+    assert (answer.total, ids(answer)) == (3, ["first", "second", "third"])
+    second = answer.messages[1]
+    assert (second.topic, second.deliver_ms, second.act_ms, second.offset) == ("bills", NOW_MS - 2_000, NOW_MS, 3)
+    sent(wheel, NOW_MS)
+    answer = asked(wheel)
+    assert (answer.total, ids(answer)) == (1, ["third"])
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (PendingQuery(topic="orders"), ["first", "third"]),
+        (PendingQuery(topic="nothing"), []),
+        (PendingQuery(id="second"), ["second"]),
+        (PendingQuery(id="second", topic="orders"), []),
+        (PendingQuery(until_ms=NOW_MS + 1), ["first", "second"]),
+        (PendingQuery(from_ms=NOW_MS + 1), ["third"]),
+    ],
+)
+def test_those_that_are_asked_for(wheel: WheelPartition, query: PendingQuery, expected: list[str]) -> None:
+    answer = asked(wheel, query)
+    assert (answer.total, ids(answer)) == (len(expected), expected)
+
+
+def test_page_by_page(wheel: WheelPartition) -> None:
+    pages = [asked(wheel, PendingQuery(limit=1))]
+    while (cursor := pages[-1].next) is not None:
+        pages.append(asked(wheel, PendingQuery(limit=1, after=cursor)))
+    assert [(page.total, ids(page)) for page in pages] == [(3, ["first"]), (2, ["second"]), (1, ["third"])]
+
+
+def test_what_a_replacement_brings_is_pending_before_it_is_on_the_wheel(wheel: WheelPartition) -> None:
+    replacement = message(
+        4, REAL_TOPIC, ("TIMER_REPLACE_UNIQKEY", b"third"), ("UNIQ_KEY", b"new"), ("TIMER_DELAY_MS", b"90000")
+    )
+    wheel.offer([replacement], NOW_MS + 10)
+    answer = asked(wheel)
+    assert (answer.total, ids(answer)) == (3, ["first", "second", "new"])
+    assert (answer.messages[2].topic, answer.messages[2].deliver_ms) == ("orders", NOW_MS + 90_000)
