@@ -148,8 +148,6 @@ class WheelView:
                     messages.append(message)
             yield
         total += len(messages) - passed - len(payloads)
-        if not late:
-            return PendingAnswer(total, messages)
         overdue = yield from self._overdue(late, query)
         messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
         messages.sort(key=lambda message: message.cursor)

@@ -53,7 +53,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_commits_costs_nothing(prefix: 
             )
             is_committing.clear()
             assert is_committing.wait(30), "no commit comes by"
-            time.sleep(chance.uniform(0, 0.8 * proxy.took_s[END_TXN]))  # any moment of a commit, but for waking up
+            time.sleep(chance.uniform(0, 0.6 * proxy.took_s[END_TXN]))  # waking up and killing takes the rest of it
             broker.kill()
             unanswered += proxy.met[END_TXN, Fate.ANSWERED] > proxy.answered[END_TXN]
             proxy.answered[END_TXN] = proxy.met[END_TXN, Fate.ANSWERED]
@@ -63,4 +63,4 @@ def test_a_broker_that_is_killed_in_the_middle_of_commits_costs_nothing(prefix: 
         assert sidecar.process.pid == pid
         assert sidecar.terminate(30)[0] == 0
         judge([*names, *map(str, range(RECORDS))], kafka.read([destination], 2 * RECORDS)).assert_exactly_once()
-        assert unanswered >= KILLS // 3, f"{unanswered} of {KILLS} kills have met a commit: the test proves little"
+        assert unanswered >= KILLS // 2, f"{unanswered} of {KILLS} kills have met a commit: the test proves little"
