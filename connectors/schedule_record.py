@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from connectors.contract import CONTROL_HEADERS, Header
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header
 from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
 from connectors.receipt import Receipt
 
@@ -33,7 +33,8 @@ _INSTRUCTIONS = (CONTROL_HEADERS - {str(Header.REAL_QID)}) | {
 }
 """What the arguments say; a header that says otherwise would win over them."""
 
-_NOT_KEPT = _INSTRUCTIONS | {_UNIQ_KEY}
+_NOT_KEPT = _INSTRUCTIONS | GENERATED_HEADERS | {_UNIQ_KEY}
+"""What a replacement does not take over: a copy's proof would make one of it, too, and that of any delay."""
 
 
 class ScheduleError(ValueError):

@@ -10,9 +10,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors import AsyncScheduledProducer, PendingReceipt, Receipt, ScheduledProducer, ScheduleError
+from connectors.contract import ErrorCode, TopicNames
 from connectors.event_log import begin_anew
 from connectors.receipt import ReceiptError
 from connectors.testing import InMemoryKafka, ManualClock
+from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.parse import Parser
+from sidecar.intake.parse_wheel import WheelParser
+from sidecar.plan import Plan
+from sidecar.records import Rejection
 
 
 @pytest.fixture
@@ -133,6 +139,24 @@ def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
     for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
         with pytest.raises(ReceiptError, match="is no receipt; pass a Receipt"):
             change(given)
+
+
+def test_a_copy_that_is_given_another_time_is_held_to_the_longest_delay_again(kafka: InMemoryKafka) -> None:
+    """Receipts that pending lists may be of copies, which the sidecar knows by a proof among their headers."""
+    wheel, copies = TopicNames().wheel, Copies(b"key")
+    before = Receipt(schedule_topic=wheel, partition=0, offset=1, id="m", topic="orders", deliver_ms=9)
+    writer = kafka.producer({})
+    writer.produce(wheel, b"the original")
+    writer.produce(wheel, b"v", headers=[("REAL_TOPIC", b"orders"), *copies.headers(b"m", 9, Copied(0, 1, 7, 8))])
+    writer.flush()
+    again = ScheduledProducer({}, clients=kafka).reschedule(before, delay="2s")
+    log = kafka.log(wheel, 0)
+    assert log is not None
+    written = log.entries[again.offset][3] or []
+    plan = Plan(roll_window_ms=10_000, precision_ms=1_000, max_delay_ms=1_999, levels="1s")
+    judged = WheelParser(Parser(TopicNames()), wheel, 0, copies).parse(written, again.offset, 0, plan)
+    assert isinstance(judged, Rejection)
+    assert judged.code is ErrorCode.DELAY_TOO_LONG
 
 
 @pytest.mark.parametrize("topic", [None, b"orders", ["orders"]])
