@@ -11,8 +11,9 @@
 
 Without a token, a page that the user of this machine has open must not be able to ask us anything: its requests carry
 an Origin, and after DNS rebinding a Host, that is not ours; those without either cannot carry JSON. `curl -d` calls
-whatever it sends a form. That is taken as JSON where no browser has asked: of its requests only those of scripts, which
-have an Origin, can call JSON a form, since a form's own content is percent-encoded.
+whatever it sends a form, and HTTP libraries that are given bytes call them nothing. Either is taken as JSON where no
+browser has asked: of its requests only those of scripts, which have an Origin, can call JSON a form, since a form's own
+content is percent-encoded, or leave out what a body is.
 
 Bodies are read here, whole, before the request takes one of the places: slow clients wait outside. What comes with a
 request that takes no body nobody reads, and what lies outside /api/, where there is no token, shares nothing with the
@@ -68,7 +69,8 @@ WRONG_TOKEN_AFTER_S = 0.5
 """A wrong token is told late: who tries many, or asks again at once, takes less of the processors."""
 
 _JSON = "application/json"
-_FORM = "application/x-www-form-urlencoded"
+_UNSAID = ("", "application/x-www-form-urlencoded")
+"""What a body is called by clients that have not been told what it is."""
 _OF_BROWSERS = (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode")
 
 
@@ -154,6 +156,7 @@ class Guard:
             try:
                 if takes_body(scope["method"], scope["path"]):
                     await body.read(scope)
+                    scope = _with_json(scope)
                 if scope["method"] == "GET":
                     await place.take(self._questions)
                 await place.take(self._places)
@@ -263,7 +266,7 @@ class _Body:
             raise _too_large(most)
         if length != b"0":
             media_type = (_header(scope, b"content-type") or b"").decode("latin-1").partition(";")[0].strip().lower()
-            if media_type != _JSON and not (media_type == _FORM and _is_of_no_browser(scope)):
+            if media_type != _JSON and not (media_type in _UNSAID and _is_of_no_browser(scope)):
                 raise ProblemError(
                     Kind.UNSUPPORTED_MEDIA_TYPE,
                     f"the body is '{media_type[:100]}'; send JSON with Content-Type: {_JSON}",
@@ -311,6 +314,12 @@ def takes_body(method: str, path: str) -> bool:
 def _bare(scope: Scope) -> Scope:
     """Nothing that a stranger puts into a query or a header makes two probes differ: they share an answer."""
     return {**scope, "query_string": b"", "headers": []}
+
+
+def _with_json(scope: Scope) -> Scope:
+    """The body is called what it has been taken for, whatever its client calls it."""
+    headers = [header for header in scope["headers"] if header[0] != b"content-type"]
+    return {**scope, "headers": [*headers, (b"content-type", _JSON.encode())]}
 
 
 def _check_that_no_other_site_asks(scope: Scope) -> None:

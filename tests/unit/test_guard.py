@@ -213,7 +213,7 @@ def test_a_page_of_ours_may_and_a_link_to_us_may_be_followed(serve: Serve) -> No
 
 
 @pytest.mark.parametrize(
-    "media_type", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded2", "", "json"]
+    "media_type", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded2", "json"]
 )
 def test_what_a_form_can_send_is_not_taken(serve: Serve, app: App, media_type: str) -> None:
     request = head("POST", POSTED, Content_Type=media_type, Content_Length="2") + b"{}"
@@ -225,10 +225,13 @@ def test_what_a_form_can_send_is_not_taken(serve: Serve, app: App, media_type: s
 FORM = "application/x-www-form-urlencoded"
 
 
-def test_json_that_curl_calls_a_form_is_taken(serve: Serve) -> None:
+@pytest.mark.parametrize("media_type", [FORM, ""])
+def test_json_that_curl_calls_a_form_and_a_library_nothing_is_taken(serve: Serve, app: App, media_type: str) -> None:
     with connected(serve()) as connection:
-        connection.sendall(head("POST", POSTED, Content_Type=FORM, Content_Length="2") + b"{}")
+        connection.sendall(head("POST", POSTED, Content_Type=media_type, Content_Length="2") + b"{}")
         assert read(connection)[::2] == (200, b"{}")
+    ((_, headers),) = app.details
+    assert [value for name, value in headers if name == b"content-type"] == [b"application/json"], "for who reads it"
 
 
 @pytest.mark.parametrize(
@@ -243,10 +246,11 @@ def test_json_that_curl_calls_a_form_is_taken(serve: Serve) -> None:
         ({"Sec_Fetch_Site": "cross-site"}, (403, "foreign-origin")),
     ],
 )
-def test_json_that_a_page_calls_a_form_is_not_taken(
-    serve: Serve, app: App, of_a_browser: dict[str, str], refused: tuple[int, str]
+@pytest.mark.parametrize("media_type", [FORM, ""])
+def test_json_that_a_page_calls_a_form_or_nothing_is_not_taken(
+    serve: Serve, app: App, media_type: str, of_a_browser: dict[str, str], refused: tuple[int, str]
 ) -> None:
-    told = head("POST", POSTED, Host="localhost:8080", Content_Type=FORM, Content_Length="2", **of_a_browser)
+    told = head("POST", POSTED, Host="localhost:8080", Content_Type=media_type, Content_Length="2", **of_a_browser)
     status, problem = ask(serve(), told + b"{}")
     assert (status, kind(problem)) == refused
     assert not app.asked
