@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from pydantic import TypeAdapter
 
 from sidecar.health import State
 from sidecar.pending import LIMIT_DEFAULT, Cursor
@@ -21,6 +22,9 @@ from sidecar.web.problems import Kind, ProblemError
 
 _STATES = list(State)
 """The worst first."""
+
+_WHOLE = TypeAdapter(int)
+"""Reads a number as each worker has read it: 5.0, too."""
 
 
 class Answer(NamedTuple):
@@ -88,7 +92,7 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
     messages.sort(key=lambda message: _cursor(message))
-    messages = messages[: int(query.get("limit", LIMIT_DEFAULT))]
+    messages = messages[: _WHOLE.validate_python(query.get("limit", LIMIT_DEFAULT))]
     total = sum(one["total"] for one in told)
     following = str(_cursor(messages[-1])) if messages and total > len(messages) else None
     return JSONResponse({"total": total, "messages": messages, "partitions": partitions, "next": following})
