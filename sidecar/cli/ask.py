@@ -50,7 +50,7 @@ def pending(
     if within is not None:
         query["to"] = str(time.time_ns() // 1_000_000 + duration_ms("--within", within))
     with SidecarApi(settings) as api:
-        answer = api.get(f"/api/v1/pending?{urllib.parse.urlencode(query)}").json()
+        answer = api.get(f"/api/v1/pending?{urllib.parse.urlencode(query, errors='surrogateescape')}").json()
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return

@@ -58,12 +58,17 @@ def send(
         raise UsageError("say when with one of --delay, --at and --level")
     when = delivery_time(delay, at) if level is None else {"level": level}
     with scheduled_producer(settings) as producer:
-        receipt = producer.send(topic, value, key=key, headers=headers, **when)
+        receipt = producer.send(topic, _bytes(value), key=None if key is None else _bytes(key), headers=headers, **when)
     typer.echo(json.dumps(receipt.to_dict()))
 
 
-def _header(text: str) -> tuple[str, str]:
+def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError(f"--header '{text}' is not name=value")
-    return name, value
+    return name, _bytes(value)
+
+
+def _bytes(argument: str) -> bytes:
+    """As it stands on the command line, also where that is no text."""
+    return argument.encode(errors="surrogateescape")

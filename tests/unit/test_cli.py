@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,10 @@ import pytest
 import typer
 import yaml
 
+import sidecar.cli.send
+from connectors import ScheduledProducer
 from connectors.receipt import Receipt
+from connectors.testing import InMemoryKafka
 from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.data_dir import DataDir
@@ -301,6 +305,22 @@ def test_a_receipt_of_a_level_is_refused_before_any_cancel_is_written(timewheel:
     assert ended.stderr.startswith("timewheel: receipt 2: the message waits on a level topic")
 
 
+def test_what_is_no_text_on_the_command_line_is_sent_as_it_stands(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-1")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda _: nullcontext(producer))
+    odd = os.fsdecode(b"a\xff")
+    ended = timewheel("send", "--topic", "orders", "--level", "1", "--key", odd, "--header", f"h={odd}", odd)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    log = kafka.log("SCHEDULE_TOPIC_XXXX-1", 0)
+    assert log is not None
+    ((_, key, value, headers, _),) = log.entries
+    assert (key, value, dict(headers or [])["h"]) == (b"a\xff", b"a\xff", b"a\xff")
+
+
 # --- exit code 1: no sidecar ------------------------------------------------------------------------------------------
 
 
@@ -309,6 +329,11 @@ def test_a_sidecar_that_does_not_answer_is_named(timewheel: Run, closed_address:
     ended = timewheel(*command, "--http-address", closed_address)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"timewheel: no sidecar answers at http://{closed_address}")
+
+
+def test_an_id_that_is_no_text_can_be_asked_for(timewheel: Run, closed_address: str) -> None:
+    ended = timewheel("pending", "--id", os.fsdecode(b"\xff"), "--http-address", closed_address)
+    assert ended.stderr.startswith("timewheel: no sidecar answers")
 
 
 # --- exit code 3: no Kafka --------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Dead letters: why they are dead, which ones a filter means, and what becomes of them when they are redriven."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +122,11 @@ def test_a_dead_letter_says_why_it_is_dead_and_which_message_it_is(
 )
 def test_a_filter_means_those_that_meet_every_condition(conditions: list[str], *, matches: bool) -> None:
     assert Filter.parse(conditions).matches(1_000, b"k", [*FAILED, ("X-Y", b"a=b")]) is matches
+
+
+def test_a_key_or_header_that_is_no_text_is_met_as_it_stands_on_the_command_line() -> None:
+    chosen = Filter.parse([os.fsdecode(b"key=\xff"), os.fsdecode(b"header.X-Y=\xfe")])
+    assert (chosen.key, chosen.headers) == (b"\xff", (("X-Y", b"\xfe"),))
 
 
 @pytest.mark.parametrize(
