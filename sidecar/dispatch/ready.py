@@ -80,8 +80,10 @@ class Ready:
         """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are."""
         if not self.loaded_until_ms:
             # Where to begin: the wheel may hold what was due long ago, farther back than one lap is looked through.
+            # Never ahead of what is asked for: all that came before the first slot would join, with its payload.
             first_ms = self._store.first_slot_ms(self._watermark[0])
-            self.loaded_until_ms = self._store.slot_time_ms(until_ms) if first_ms is None else first_ms
+            begin_ms = self._store.slot_time_ms(max(until_ms, self._watermark[0]))
+            self.loaded_until_ms = begin_ms if first_ms is None else min(first_ms, begin_ms)
         while self.waiting < enough:
             slot_ms = self._store.next_slot_ms(self.loaded_until_ms)
             if slot_ms is None and until_ms - self.loaded_until_ms >= self._store.lap_ms:

@@ -24,6 +24,20 @@ def test_the_bytes_of_what_joins_a_loaded_slot_count(tmp_path: Path) -> None:
     assert wheel.has_room
 
 
+def test_after_a_start_memory_holds_nothing_that_is_due_before_all_that_waits(tmp_path: Path) -> None:
+    """It would fill with what is due in an hour, and intake would stand still until that goes out."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 80_000_000)], NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    wheel.close()
+    again = opened(tmp_path, *progress, 1)
+    again.tick(NOW_MS)
+    again.offer([due(1 + number, NOW_MS + 3_600_000) for number in range(10)], NOW_MS)
+    assert again.waiting == 0
+    again.tick(NOW_MS + 3_600_000)
+    assert [record[6] for record in sent(again, NOW_MS + 3_600_000)[0]] == list(range(1, 11))
+
+
 def test_nothing_is_lost_where_pending_slots_are_more_than_a_lap_apart(tmp_path: Path) -> None:
     """Delivery was stopped for long, and the first transaction after it takes one slot exactly; then a crash."""
     wheel = opened(tmp_path / "first", plan=SHORT, slots=10)
