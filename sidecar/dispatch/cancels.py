@@ -58,8 +58,10 @@ class Cancels:
         self._tombstones = tombstones
         self._in_doubt: dict[int, Pending] = {}
         """Replacements that have found something and may have been carried out before, by offset."""
+        self._replacing: set[int] = set()
+        """Offsets of the replacements in force."""
         self._carried_out: set[int] = set()
-        """Offsets of replacements whose message has come."""
+        """Those of them whose message has come."""
 
     def rolled(self, uniq_key: bytes) -> None:
         """A roll copy is being written."""
@@ -81,6 +83,7 @@ class Cancels:
         self._in_force.setdefault(pending.uniq_key, []).append(pending)
         if isinstance(pending.request, Replace):
             self._brought[pending.request.schedule.uniq_key] += 1
+            self._replacing.add(pending.offset)
         return True
 
     def _out_of_force(self, pending: Pending) -> None:
@@ -90,6 +93,8 @@ class Cancels:
             del self._in_force[pending.uniq_key]
         if isinstance(pending.request, Replace):
             self._count_down(self._brought, pending.request.schedule.uniq_key)
+            self._replacing.discard(pending.offset)
+            self._carried_out.discard(pending.offset)
 
     @staticmethod
     def _count_down(counts: Counter[bytes], uniq_key: bytes) -> None:
@@ -136,7 +141,8 @@ class Cancels:
         hit = None
         if offset < self._known_from:
             self._in_doubt.pop(schedule.origin_offset, None)
-            self._carried_out.add(schedule.origin_offset)
+            if schedule.origin_offset in self._replacing:  # it lies before its copy: what is not here asks nothing
+                self._carried_out.add(schedule.origin_offset)
         if schedule.uniq_key in self._in_force:
             hits = [
                 pending
