@@ -138,6 +138,7 @@ class SourceMaker:
             fs=self._file_system,
             now_ms=self._clock.now_ms(),
             tell_outcomes=tell_outcomes,
+            monotonic_ms=self._clock.monotonic_ms,
         )
 
     def _copies(self) -> Copies:

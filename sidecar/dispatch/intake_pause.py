@@ -1,5 +1,7 @@
 """Why a wheel partition takes nothing in just now: its disk is full, or its wheel has no place for what comes next."""
 
+from collections.abc import Callable
+
 import structlog
 
 from sidecar.store.errors import SlotConflict, is_disk_full
@@ -16,12 +18,17 @@ log = structlog.get_logger("timewheel.wheel")
 
 
 class IntakePause:
-    """The pause of one partition. True while nothing is taken in."""
+    """The pause of one partition. True while nothing is taken in.
 
-    def __init__(self, partition: int) -> None:
+    Args:
+        monotonic_ms: a clock that never steps: by one that stands still, room that there is again would not be seen.
+    """
+
+    def __init__(self, partition: int, monotonic_ms: Callable[[], float]) -> None:
         self._partition = partition
+        self._monotonic_ms = monotonic_ms
         self._is_on = False
-        self._began_ms = 0
+        self._began_ms = 0.0
         self.reason = ""
         """Until intake has gone on: what is tried again every second is told as one state."""
         self._is_disk_full = False
@@ -34,9 +41,9 @@ class IntakePause:
         """Whether there is a reason, and it is want of room on the disk."""
         return bool(self.reason) and self._is_disk_full
 
-    def begin(self, error: OSError | SlotConflict, now_ms: int) -> None:
+    def begin(self, error: OSError | SlotConflict) -> None:
         """Something could not be stored."""
-        self._is_on, self._began_ms = True, now_ms
+        self._is_on, self._began_ms = True, self._monotonic_ms()
         self.reason = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         self._is_disk_full = is_disk_full(error)
         log.error(
@@ -48,9 +55,9 @@ class IntakePause:
             else "make room in data_dir; intake goes on by itself",
         )
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """End the pause after a while: the next batch will show whether there is room."""
-        if self._is_on and now_ms - self._began_ms >= TRY_AGAIN_MS:
+        if self._is_on and self._monotonic_ms() - self._began_ms >= TRY_AGAIN_MS:
             self._is_on = False
 
     def is_over(self) -> None:

@@ -78,6 +78,8 @@ class WheelPartition:
         owner: whose the directory is.
         tell_outcomes: told after each commit what it made final, and the committed offset: by the offset of the
             cancel, ``cancelled``, ``too_late`` or ``unknown``.
+        monotonic_ms: a clock that never steps, for what is done now and then: the time that is told stands still after
+            a step back. None: it is the time that is told.
 
     Where a method raises StoreError or OSError, what is in memory is of no more use: `close`, and begin again from the
     committed progress.
@@ -97,6 +99,7 @@ class WheelPartition:
         fs: FileSystem,
         now_ms: int,
         tell_outcomes: Callable[[Mapping[int, str], int], None],
+        monotonic_ms: Callable[[], float] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -104,6 +107,7 @@ class WheelPartition:
         """The highest time that has been told."""
         self._told_ms = now_ms
         """The time as it was last told, which may lie behind one that was told before."""
+        self._monotonic_ms: Callable[[], float] = monotonic_ms or (lambda: self._told_ms)
         self._outages = outages
         self._at_hand_records = settings.at_hand_records
         self._at_hand_bytes = settings.at_hand_bytes
@@ -155,14 +159,16 @@ class WheelPartition:
             staging=self._staging,
             late=self._late,
             in_hand=self._in_hand,
+            monotonic_ms=self._monotonic_ms,
             trace=settings.trace,
         )
         # 5. What is done now and then.
         self._checkpoints = WheelCheckpoints(
-            partition, self._store, self._cancels, self._view, position=self.position, now_ms=now_ms
+            partition, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
         )
         self._looking: Generator[None, None, None] | None = None
-        self._looked_ms = now_ms - LOOK_EVERY_MS  # a process that never lives long must not leave it where it is
+        # Due at once: a process that never lives long must not leave it where it is.
+        self._looked_ms = self._monotonic_ms() - LOOK_EVERY_MS
         log.info(
             "wheel opened",
             partition=partition,
@@ -411,18 +417,19 @@ class WheelPartition:
         """Between transactions: load the next slot ahead of its time, now and then a checkpoint."""
         self._told_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
-        self._intake.pause.tick(now_ms)
+        self._intake.pause.tick()
         if self.is_recovering:
             return
         self._store.advance(self._quiet_until_ms())
         self._store.warm()
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
-        if self._looking is None and now_ms - self._looked_ms >= LOOK_EVERY_MS:
-            self._looked_ms = now_ms
+        monotonic_ms = self._monotonic_ms()
+        if self._looking is None and monotonic_ms - self._looked_ms >= LOOK_EVERY_MS:
+            self._looked_ms = monotonic_ms
             self._looking = self._look(now_ms)
         if self._looking is not None and next(self._looking, "over"):
             self._looking = None
-        self._checkpoints.tick(now_ms, self._intake.brought)
+        self._checkpoints.tick(monotonic_ms, self._intake.brought)
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""

@@ -35,10 +35,11 @@ class WheelCheckpoints:
 
     Args:
         position: the offset that is read next, where the logs end now.
+        began_ms: by the clock that `tick` is told.
     """
 
     def __init__(
-        self, partition: int, store: TimerStore, cancels: Cancels, view: WheelView, *, position: int, now_ms: int
+        self, partition: int, store: TimerStore, cancels: Cancels, view: WheelView, *, position: int, began_ms: float
     ) -> None:
         self._partition = partition
         self._store = store
@@ -49,7 +50,7 @@ class WheelCheckpoints:
         self._ahead: deque[Complete] = deque()
         """The later ones, in order."""
         self._is_written = True
-        self._tried_ms = now_ms
+        self._tried_ms = began_ms
 
     def transaction_begins(self, position: int) -> None:
         """Remember where the logs end.
@@ -68,14 +69,15 @@ class WheelCheckpoints:
             self._reached = self._ahead.popleft()
         self._is_written = False
 
-    def tick(self, now_ms: int, replacements: Iterable[int]) -> None:
+    def tick(self, monotonic_ms: float, replacements: Iterable[int]) -> None:
         """Write a checkpoint now and then, where there is something new to say.
 
         Args:
+            monotonic_ms: of a clock that never steps.
             replacements: offsets of those whose message waits to be sent.
         """
-        if now_ms - self._tried_ms >= CHECKPOINT_EVERY_MS and not self._is_written:
-            self._tried_ms = now_ms
+        if monotonic_ms - self._tried_ms >= CHECKPOINT_EVERY_MS and not self._is_written:
+            self._tried_ms = monotonic_ms
             self._write(replacements)
 
     def _write(self, replacements: Iterable[int]) -> None:

@@ -13,7 +13,7 @@ that the watermark has passed are done; the others go to disk, even if they are 
 are read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, repeat
 from operator import not_
 
@@ -55,6 +55,7 @@ class WheelIntake:
     Args:
         start, progress: what was committed, and the log's end.
         read_from: the first offset that the files do not hold.
+        monotonic_ms: a clock that never steps.
         trace: whether each message is to carry the time when it was read.
     """
 
@@ -71,6 +72,7 @@ class WheelIntake:
         staging: Staging,
         late: Late,
         in_hand: InHand,
+        monotonic_ms: Callable[[], float],
         trace: bool,
     ) -> None:
         self.position = self._replay_from = read_from
@@ -87,7 +89,7 @@ class WheelIntake:
         self._trace = trace
         self._told_ms = 0
         """The clock when the batch in work came: ``now_ms`` never goes back, and may lie ahead of it."""
-        self.pause = IntakePause(partition)
+        self.pause = IntakePause(partition, monotonic_ms)
         self.clock_ahead = ClockAhead(partition)
         hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
         self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
@@ -409,7 +411,7 @@ class WheelIntake:
             self._late.drop(lambda record: record[6] >= self.position)
         self.decisions.undo_from(self.position)
         self.brought = {offset: at for offset, at in self.brought.items() if at < self.position}
-        self.pause.begin(error, now_ms)
+        self.pause.begin(error)
 
     # --- cancels ------------------------------------------------------------------------------------------------------
 

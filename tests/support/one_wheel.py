@@ -38,6 +38,7 @@ def opened(
     outages: Outages | None = None,
     tell_outcomes: Callable[[Mapping[int, str], int], None] = lambda _outcomes, _committed: None,
     quota_bytes: int | None = None,
+    monotonic_ms: Callable[[], float] | None = None,
 ) -> WheelPartition:
     """From the committed offset and metadata, with the log's end."""
     return WheelPartition(
@@ -52,6 +53,7 @@ def opened(
         fs=RealFileSystem(),
         now_ms=now_ms,
         tell_outcomes=tell_outcomes,
+        monotonic_ms=monotonic_ms,
     )
 
 
