@@ -309,6 +309,8 @@ class WheelPartition:
         for uniq_key in self._copies.ids_among(records):
             self._cancels.rolled(uniq_key)
         self._in_hand.hold(records)
+        if self.is_disk_full:
+            watermark = self._past_its_slot(watermark)
         self._taken_watermark = max(watermark, (self._quiet_until_ms(), -1))
         self._taken_position = self._done_below
         self._taken_lowest_needed = self._lowest_needed(self._taken_position)
@@ -344,11 +346,13 @@ class WheelPartition:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a commit would move I or L: a retention may take what lies before L."""
+        """Whether a commit would move I or L, for a retention may take what lies before L; or would make room on disk."""
         if self.is_recovering:
             return False
         done_below = self._done_below
-        return done_below > self._committed or self._lowest_needed(done_below) > self._committed_lowest_needed
+        if done_below > self._committed or self._lowest_needed(done_below) > self._committed_lowest_needed:
+            return True
+        return self.is_disk_full and self._past_its_slot(self._watermark) > self._watermark
 
     def confirm(self) -> None:
         self._ready.confirm()
@@ -396,6 +400,17 @@ class WheelPartition:
         times = (self._now_ms, self._ready.loaded_until_ms, self._ready.next_ms, self._next_slot_ms())
         return min(time_ms for time_ms in times if time_ms is not None) - self._store.lap_ms // 2
 
+    def _past_its_slot(self, watermark: tuple[int, int]) -> tuple[int, int]:
+        """A watermark behind its slot, where all of that is done; else the same.
+
+        While it lies within, a start needs the slot's first record, and with it all that was stored since. When intake
+        waits for that room, nothing may come any more that moves the watermark on.
+        """
+        end_ms = self._store.slot_time_ms(max(0, watermark[0])) + self._store.precision_ms
+        next_ms = self._ready.next_ms
+        is_done = end_ms <= min(self._told_ms, self._ready.loaded_until_ms) and (next_ms is None or end_ms <= next_ms)
+        return (end_ms, -1) if is_done and self._store.num(watermark[0]) > 0 else watermark
+
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
@@ -429,7 +444,7 @@ class WheelPartition:
             self._looking = self._look(now_ms)
         if self._looking is not None and next(self._looking, "over"):
             self._looking = None
-        self._checkpoints.tick(monotonic_ms, self._intake.brought)
+        self._checkpoints.tick(monotonic_ms, self._intake.brought, is_disk_full=self.is_disk_full)
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""

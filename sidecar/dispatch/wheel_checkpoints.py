@@ -69,16 +69,23 @@ class WheelCheckpoints:
             self._reached = self._ahead.popleft()
         self._is_written = False
 
-    def tick(self, monotonic_ms: float, replacements: Iterable[int]) -> None:
+    def tick(self, monotonic_ms: float, replacements: Iterable[int], *, is_disk_full: bool = False) -> None:
         """Write a checkpoint now and then, where there is something new to say.
 
         Args:
             monotonic_ms: of a clock that never steps.
             replacements: offsets of those whose message waits to be sent.
+            is_disk_full: whether intake waits for room. Then nothing may be read that a checkpoint would have to wait
+                for, nor may there be room for one: what nothing needs is deleted without it.
         """
-        if monotonic_ms - self._tried_ms >= CHECKPOINT_EVERY_MS and not self._is_written:
+        if monotonic_ms - self._tried_ms < CHECKPOINT_EVERY_MS:
+            return
+        makes_room = is_disk_full and self._store.is_any_room_to_make
+        if not self._is_written or makes_room:
             self._tried_ms = monotonic_ms
             self._write(replacements)
+        if makes_room and self._store.is_any_room_to_make:
+            self._make_room()
 
     def _write(self, replacements: Iterable[int]) -> None:
         # A cancel in force is nowhere but in memory and in Kafka, as what a replacement brings, until that is sent: no
@@ -98,6 +105,17 @@ class WheelCheckpoints:
             )
         else:
             self._is_written = True
+
+    def _make_room(self) -> None:
+        try:
+            self._store.make_room()
+        except OSError as error:
+            log.warning(
+                "checkpoint failed",
+                partition=self._partition,
+                reason=str(error),
+                operator_action="check the disk under data_dir; what is not needed any more still takes room there",
+            )
 
     @property
     def extra(self) -> dict[str, object]:

@@ -190,6 +190,11 @@ class PayloadLog:
         self._torn = True
         self._repair()
 
+    def is_any_before(self, position: int) -> bool:
+        """Whether there is a segment for `delete_before` to delete."""
+        self._kept(position, position)
+        return bool(self._segments.bases) and self._segments.bases[0] < self._segments.base_of(position)
+
     def delete_before(self, position: int) -> int:
         """Delete the segments that lie wholly below `position`, but for the last one; returns how many.
 

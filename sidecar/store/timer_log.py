@@ -362,6 +362,11 @@ class TimerLog:
             mine = (due >= slot.time_ms) & (due < slot.time_ms + precision_ms)
             yield positions[mine], records[mine]
 
+    def is_any_before(self, position: int) -> bool:
+        """Whether there is a segment for `delete_before` to delete."""
+        segment = self._kept(position, end_too=True) // self.records_per_segment
+        return bool(self._segments.bases) and self._segments.bases[0] < segment * self.segment_bytes
+
     def delete_before(self, position: int) -> int:
         """Delete the segments that lie wholly below `position`; returns how many.
 

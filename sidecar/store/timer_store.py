@@ -136,6 +136,8 @@ class TimerStore:
         """As `_needed`, for checkpoints that hold the log up to ``_needed_next_from``, and so all cancels that this
         counts on."""
         self._needed_next_from = timer_log.end_position
+        self._checkpoints_from = 0
+        """No checkpoint may end the timer log before this: what that would need is deleted."""
 
     # --- intake -------------------------------------------------------------------------------------------------------
 
@@ -237,6 +239,10 @@ class TimerStore:
     def slot_time_ms(self, time_ms: int) -> int:
         """When the slot of a time begins."""
         return self._wheel.slot_time_ms(time_ms)
+
+    def num(self, time_ms: int) -> int:
+        """How many records the slot of a time has held, less those that were taken back."""
+        return self._wheel.num(max(0, time_ms))
 
     def next_slot_ms(self, from_ms: int) -> int | None:
         """When the first occupied slot from that of ``from_ms`` on begins."""
@@ -414,7 +420,24 @@ class TimerStore:
         What is no longer needed is deleted afterwards: the other order would leave a checkpoint that names bytes that
         are gone.
         """
-        needed = self._save(complete_to_offset, marks, extra, wheel_crc=None)
+        self._delete_before(self._save(complete_to_offset, marks, extra, wheel_crc=None))
+
+    @property
+    def is_any_room_to_make(self) -> bool:
+        """Whether there are segments that nothing needs any more."""
+        needed = self._needed_next
+        return self._timer_log.is_any_before(needed.timer_log) or self._payload_log.is_any_before(needed.payload_log)
+
+    def make_room(self) -> None:
+        """Delete what is no longer needed though no checkpoint can say so: until the next, a start rebuilds from Kafka.
+
+        Raises OSError.
+        """
+        self._fs.unlink(self._directory / CHECKPOINT)
+        self._needed, self._checkpoints_from = self._needed_next, self._needed_next_from
+        self._delete_before(self._needed)
+
+    def _delete_before(self, needed: Positions) -> None:
         self._timer_log.delete_before(needed.timer_log)
         self._payload_log.delete_before(needed.payload_log)
         self._ids.forget()
@@ -459,7 +482,7 @@ class TimerStore:
         self, complete_to_offset: int, marks: Marks, extra: dict[str, Any], *, wheel_crc: int | None
     ) -> Positions:
         """Write a checkpoint; what lies before the positions returned is not needed by it."""
-        if self._is_broken:
+        if self._is_broken or marks.timer_log.position < self._checkpoints_from:
             return Positions(self._timer_log.start_position, self._payload_log.start_position)
         if marks.timer_log.position >= self._needed_next_from:
             self._needed = self._needed_next

@@ -1,0 +1,100 @@
+"""A wheel whose disk is full of what it has delivered: intake waits for that room, and nothing else makes it."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+
+from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
+from sidecar.plan import Plan
+from sidecar.store import checkpoint, opening, timer_store
+from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+
+PLAN = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
+SLOTS = 20
+DUE_MS = NOW_MS + 5_000
+END = 10_000
+"""Of the log: so far a cancel that is read now stays in force, for a copy may come."""
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (opening, timer_store):
+        monkeypatch.setattr(module, "PAYLOAD_LOG_SEGMENT_BYTES", 20_000)
+        monkeypatch.setattr(module, "TIMER_LOG_SEGMENT_BYTES", 2_000)
+
+
+def some(offset: int, due_ms: int = DUE_MS) -> Message:
+    return due(offset, due_ms, timestamp_ms=due_ms - 5_000, value=b"x" * 1_000, uniq_key=b"%d" % offset)
+
+
+def filled(directory: Path, *first: Message) -> WheelPartition:
+    """What is read first, and after it what comes until there is no more room."""
+    wheel = opened(directory, end=END, plan=PLAN, slots=SLOTS, quota_bytes=1)
+    wheel.tick(NOW_MS)
+    wheel.offer(first, NOW_MS)
+    while not wheel.trouble:
+        wheel.offer([some(wheel.position)], NOW_MS)
+    assert wheel.is_disk_full
+    return wheel
+
+
+def idle(wheel: WheelPartition, from_ms: int, for_ms: int) -> tuple[int, str]:
+    """What is due is sent; then nothing comes. The progress that is committed last."""
+    while sent(wheel, from_ms)[0]:
+        pass
+    progress = wheel.progress
+    for now_ms in range(from_ms, from_ms + for_ms, 1_000):
+        wheel.tick(now_ms)
+        if wheel.has_progress:
+            _, progress = sent(wheel, now_ms)
+    return progress
+
+
+@pytest.mark.parametrize(
+    "first",
+    [(), (message(0, ("TIMER_DEL_UNIQKEY", b"of none")),)],
+    ids=["nothing else", "a cancel that stays in force until more is read"],
+)
+def test_what_is_delivered_makes_room(tmp_path: Path, first: tuple[Message, ...]) -> None:
+    wheel = filled(tmp_path, *first)
+    position = wheel.position
+    progress = idle(wheel, DUE_MS, 4 * LOOK_EVERY_MS)
+    now_ms = DUE_MS + 4 * LOOK_EVERY_MS
+    wheel.offer([some(position, now_ms + 5_000)], now_ms)
+    assert (wheel.position, wheel.trouble) == (position + 1, "")
+    # A start reads again what it needs, and sends none of it twice.
+    again = opened(tmp_path, *progress, END, now_ms=now_ms, plan=PLAN, slots=SLOTS)
+    log = [*first, *(some(number) for number in range(len(first), position)), some(position, now_ms + 5_000)]
+    again.offer(log[again.position :], now_ms)
+    again.tick(now_ms)
+    assert sent(again, now_ms)[0] == []
+    assert [record[6] for record in sent(again, now_ms + 5_000)[0]] == [position]
+
+
+def test_it_makes_room_where_there_is_none_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = filled(tmp_path)
+    position = wheel.position
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    idle(wheel, DUE_MS, 4 * LOOK_EVERY_MS)
+    now_ms = DUE_MS + 4 * LOOK_EVERY_MS
+    wheel.offer([some(position, now_ms + 5_000)], now_ms)
+    assert (wheel.position, wheel.trouble) == (position + 1, "")
+
+
+def test_what_waits_keeps_its_place(tmp_path: Path) -> None:
+    wheel = filled(tmp_path, some(0, DUE_MS + 3_000))
+    position = wheel.position
+    progress = idle(wheel, DUE_MS, 2_000)
+    assert wheel.position == position
+    again = opened(tmp_path, *progress, END, now_ms=DUE_MS + 2_000, plan=PLAN, slots=SLOTS)
+    log = [some(0, DUE_MS + 3_000), *(some(number) for number in range(1, position))]
+    again.offer(log[again.position :], DUE_MS + 2_000)
+    for one in (wheel, again):
+        one.tick(DUE_MS + 3_000)
+        assert [record[6] for record in sent(one, DUE_MS + 3_000)[0]] == [0]
