@@ -139,10 +139,11 @@ class Loop:
         total, messages, partitions = 0, list[PendingMessage](), []
         for source in self.sources:
             if isinstance(source, WheelPartition):
-                answer = yield from self._while_ours(source, source.pending(query), PendingAnswer(0, []))
-                total += answer.total
-                messages += answer.messages
-                partitions.append(source.partition)
+                answer = yield from self._while_ours(source, source.pending(query))
+                if answer is not None:
+                    total += answer.total
+                    messages += answer.messages
+                    partitions.append(source.partition)
         messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total, messages[: query.limit]), sorted(partitions)
 
@@ -151,25 +152,25 @@ class Loop:
         parts, partitions = list[TimeCounts](), list[int]()
         for source in self.sources:
             if isinstance(source, WheelPartition):
-                steps = source.count_by_time(window, self._clock.now_ms())
-                nothing = TimeCounts(0, 0, [0] * window.buckets)
-                parts.append((yield from self._while_ours(source, steps, nothing)))
-                partitions.append(source.partition)
+                counts = yield from self._while_ours(source, source.count_by_time(window, self._clock.now_ms()))
+                if counts is not None:
+                    parts.append(counts)
+                    partitions.append(source.partition)
         return TimeCounts.added(parts, window.buckets), sorted(partitions)
 
-    def _while_ours(
-        self, source: WheelPartition, steps: Generator[None, None, T], nothing: T
-    ) -> Generator[None, None, T]:
-        """The answer of a source; ``nothing`` where it is closed meanwhile."""
+    def _while_ours(self, source: WheelPartition, steps: Generator[None, None, T]) -> Generator[None, None, T | None]:
+        """The answer of a source; None where it is closed meanwhile, or its store fails, which closes it."""
         while self._intake.sources.get((source.topic, source.partition)) is source:
             try:
                 next(steps)
             except StopIteration as end:
                 answer: T = end.value
                 return answer
+            except SOURCE_FAILURES as error:
+                self._intake.fail(source, error)
             yield
         steps.close()
-        return nothing
+        return None
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until a stop is asked for; the transaction in hand is finished first."""
