@@ -17,16 +17,17 @@ from typing import NamedTuple
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule
 from sidecar.records import Headers
 
+BEYOND_ALL_OFFSETS = 2**63
+
 
 class Pending(NamedTuple):
-    """A cancel in force."""
+    """A cancel in force. Of a replacement, with all that its message needs; of others there may be millions."""
 
     offset: int
     request: Cancel | Replace
-    key: bytes | None
-    value: bytes | None
-    """The record's own: a replacement's message."""
-    headers: Headers
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | None = None
 
     @property
     def uniq_key(self) -> bytes:
@@ -52,6 +53,8 @@ class Cancels:
         self._known_from = known_from
         self._buried = set(buried)
         self._in_force: dict[bytes, list[Pending]] = {}
+        self._lowest_in_force: int | None = BEYOND_ALL_OFFSETS
+        """The lowest offset of them; None: it has to be looked for."""
         self._on_their_way: Counter[bytes] = Counter()
         self._brought: Counter[bytes] = Counter()
         """Ids of the messages that replacements in force may bring."""
@@ -81,6 +84,8 @@ class Cancels:
         if position >= self._known_from and not may_come:
             return False
         self._in_force.setdefault(pending.uniq_key, []).append(pending)
+        if self._lowest_in_force is not None:
+            self._lowest_in_force = min(self._lowest_in_force, pending.offset)
         if isinstance(pending.request, Replace):
             self._brought[pending.request.schedule.uniq_key] += 1
             self._replacing.add(pending.offset)
@@ -91,6 +96,8 @@ class Cancels:
         entries.remove(pending)
         if not entries:
             del self._in_force[pending.uniq_key]
+        if pending.offset == self._lowest_in_force:
+            self._lowest_in_force = None
         if isinstance(pending.request, Replace):
             self._count_down(self._brought, pending.request.schedule.uniq_key)
             self._replacing.discard(pending.offset)
@@ -201,12 +208,10 @@ class Cancels:
             pending_from: the lowest offset of what is pending.
             committed: up to where all is done or pending.
         """
-        lowest = min(
-            pending_from,
-            *self._in_doubt,
-            *(pending.offset for entries in self._in_force.values() for pending in entries),
-            committed,
-        )
+        if self._lowest_in_force is None:
+            offsets = (pending.offset for entries in self._in_force.values() for pending in entries)
+            self._lowest_in_force = min(offsets, default=BEYOND_ALL_OFFSETS)
+        lowest = min(pending_from, *self._in_doubt, self._lowest_in_force, committed)
         for tombstone in sorted(self._tombstones, key=lambda tombstone: -tombstone.offset):
             if tombstone.offset >= lowest:  # else the copy is not read again, and its cancel not needed
                 lowest = min(lowest, tombstone.cancel_offset)

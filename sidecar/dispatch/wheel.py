@@ -346,7 +346,7 @@ class WheelPartition:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a commit would move I or L, for a retention may take what lies before L; or would make room on disk."""
+        """Whether a commit would move I or L, for a retention may take what lies before L; or would make room."""
         if self.is_recovering:
             return False
         done_below = self._done_below

@@ -58,6 +58,7 @@ class WheelCopies:
         """
         offset, request, key, value, source_headers = replacement
         assert isinstance(request, Replace)
+        assert source_headers is not None
         headers = self._headers(request.schedule, Copied(offset))
         return self._topic, self._partition, key, value, headers, BROUGHT_DUE_MS, deciding_offset, source_headers
 

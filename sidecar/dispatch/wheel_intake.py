@@ -21,7 +21,7 @@ from confluent_kafka import Message
 
 from connectors.contract import Header
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
 from sidecar.dispatch.clock_ahead import ClockAhead
 from sidecar.dispatch.decisions import Decisions
 from sidecar.dispatch.in_hand import InHand
@@ -39,7 +39,6 @@ from sidecar.plan import Plan
 from sidecar.records import Headers, Outgoing, Rejection, encode_headers, for_disk
 from sidecar.store.errors import SlotConflict
 
-BEYOND_ALL_OFFSETS = 2**63
 HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
 
@@ -295,7 +294,9 @@ class WheelIntake:
         if isinstance(request, Rejection):
             self._reject(request, message, headers, offset, now_ms)
             return True
-        if isinstance(request, Cancel | Replace):
+        if isinstance(request, Cancel):
+            return self._stage_cancel(Pending(offset, request), now_ms)
+        if isinstance(request, Replace):
             return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
         self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
         return True

@@ -1,9 +1,14 @@
 """Cancels in force while a partition is read again: what they hold of what they have read."""
 
+import time
 import tracemalloc
+from pathlib import Path
 
-from sidecar.dispatch.cancels import Cancels
-from sidecar.intake.parse_wheel import Schedule
+from confluent_kafka import Message
+
+from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.intake.parse_wheel import Cancel, Schedule
+from tests.support.one_wheel import NOW_MS, message, opened
 
 MANY = 10_000
 END = 10 * MANY
@@ -24,3 +29,48 @@ def test_the_copies_that_are_read_again_take_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert held_bytes < MANY
+
+
+def test_of_a_cancel_that_stays_in_force_no_more_is_held_than_it_says(tmp_path: Path) -> None:
+    """What else its producer has put into the record is of no use."""
+
+    def record(offset: int) -> Message:
+        return message(offset, ("TIMER_DEL_UNIQKEY", b"%d" % offset), ("other", bytes(5_000)), value=bytes(5_000))
+
+    wheel = opened(tmp_path, end=END)
+    wheel.offer([record(0)], NOW_MS)
+    tracemalloc.start()
+    try:
+        wheel.offer([record(offset) for offset in range(1, 101)], NOW_MS)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 100 * 5_000
+
+
+def cancel(offset: int) -> Pending:
+    return Pending(offset, Cancel(b"%d" % offset, None, None))
+
+
+def test_the_lowest_offset_in_force_is_known_without_a_look_at_all_of_them() -> None:
+    """It is asked for with every transaction."""
+    cancels = Cancels(END, [])
+    for offset in range(MANY, 2 * MANY):
+        assert cancels.keep(cancel(offset), offset)
+    began_s = time.thread_time()
+    for _ in range(1_000):
+        assert cancels.lowest_needed(END, END) == MANY
+    assert time.thread_time() - began_s < 0.1
+
+
+def test_what_goes_out_of_force_is_needed_no_more() -> None:
+    cancels = Cancels(100, [])
+    for offset in (30, 10, 20):
+        cancels.keep(cancel(offset), offset)
+    assert cancels.lowest_needed(END, END) == 10
+    cancels.rolled(b"20")
+    assert [pending.offset for pending in cancels.expire(100)] == [10, 30]
+    assert cancels.lowest_needed(END, END) == 20
+    cancels.not_rolled(b"20")
+    assert [pending.offset for pending in cancels.expire(101)] == [20]
+    assert cancels.lowest_needed(END, END) == END
