@@ -7,6 +7,7 @@ The retry topic is judged, and made where it is missing, before its messages wai
 time to find it, and a group that may have none is told at once.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import repeat
 
@@ -54,8 +55,8 @@ class SendBackPartition:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._waiting = Late()
-        self._retry_topics: set[str] = set()
-        """Where what waits, and what has been taken, is to go."""
+        self._retry_topics: deque[tuple[int, set[str]]] = deque()
+        """Where what waits, and what has been taken, is to go: a batch's topics, and the offset behind it."""
         self._id_prefix = f"{topic}-{partition}-".encode()
 
     # --- intake -------------------------------------------------------------------------------------------------------
@@ -65,13 +66,19 @@ class SendBackPartition:
         if (messages[0].offset() or 0) < self.position:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
         records: list[Outgoing] = []
+        retry_topics: set[str] = set()
         for some in stretches(messages, read_headers(messages)):
-            records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
+            records += self._read_alike(*some, now_ms, retry_topics) or self._read_each(*some, now_ms, retry_topics)
             self.position = (some[0][-1].offset() or 0) + 1
         self._waiting.add(now_ms, records)
+        self._retry_topics.append((self.position, retry_topics))
 
     def _read_alike(
-        self, messages: Sequence[Message], source_headers: Sequence[Headers | None], now_ms: int
+        self,
+        messages: Sequence[Message],
+        source_headers: Sequence[Headers | None],
+        now_ms: int,
+        retry_topics_read: set[str],
     ) -> list[Outgoing] | None:
         """Records that are alike; None: they are not."""
         if len(messages) <= FEW:
@@ -88,15 +95,19 @@ class SendBackPartition:
             for headers, retry_topic, at_ms in zip(carried, retry_topics, due_ms, strict=True):
                 if retry_topic is None:
                     headers.append((_TIMER_OUT_MS, b"%d" % at_ms))
-        self._retry_topics |= asked_for - {None}
+        retry_topics_read |= asked_for - {None}
         told = map(Message.key, messages), map(Message.value, messages), carried, due_ms, offsets, source_headers
         return list(zip(topics, repeat(BY_KEY), *told))
 
     def _read_each(
-        self, messages: Sequence[Message], source_headers: Sequence[Headers | None], now_ms: int
+        self,
+        messages: Sequence[Message],
+        source_headers: Sequence[Headers | None],
+        now_ms: int,
+        retry_topics_read: set[str],
     ) -> list[Outgoing]:
         """Any records."""
-        parse, id_prefix, retry_topics = self._parser.parse, self._id_prefix, self._retry_topics
+        parse, id_prefix = self._parser.parse, self._id_prefix
         records: list[Outgoing] = []
         for message, read in zip(messages, source_headers, strict=True):
             offset: int = message.offset()  # type: ignore[assignment]
@@ -113,7 +124,7 @@ class SendBackPartition:
             if retry_topic is None:
                 carried.append((_TIMER_OUT_MS, b"%d" % due_ms))
             else:
-                retry_topics.add(retry_topic)
+                retry_topics_read.add(retry_topic)
             records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
 
@@ -167,7 +178,7 @@ class SendBackPartition:
 
     def _refused(self) -> dict[bytes | None, Rejection]:
         """The retry topics that cannot be had, and why."""
-        verdicts = self._judge_all(self._retry_topics)
+        verdicts = self._judge_all(set().union(*(topics for _, topics in self._retry_topics)))
         return {topic.encode(): verdict for topic, verdict in verdicts.items() if isinstance(verdict, Rejection)}
 
     def prepare(self, max_records: int, max_bytes: int) -> None:
@@ -199,8 +210,8 @@ class SendBackPartition:
         """What was taken is sent on and the progress committed."""
         self._committed = self._taken_below
         self._waiting.confirm()
-        if not self._waiting:
-            self._retry_topics.clear()
+        while self._retry_topics and self._retry_topics[0][0] <= self._committed:
+            self._retry_topics.popleft()
 
     def put_back(self) -> None:
         """The transaction was aborted: what was taken waits again, in its place."""

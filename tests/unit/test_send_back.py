@@ -379,3 +379,16 @@ def test_retry_topics_are_judged_as_long_as_something_waits_for_them() -> None:
     partition.offer([a_message(7, ("DELAY", b"-1"))], NOW_MS)
     partition.take(NOW_MS, 9, MANY)
     assert judged == ["RETRY-billing"]
+
+
+def test_nobody_asks_for_the_retry_topics_of_what_has_gone_on_while_more_comes() -> None:
+    """Groups that come and go would be asked for, each of them, as long as something waits."""
+    asked: list[set[str]] = []
+    partition = a_partition()
+    partition._judge_all = lambda topics: asked.append(set(topics)) or {}  # type: ignore[func-returns-value]
+    partition.offer([a_message(5, ("CONSUMER_GROUP", b"0"))], NOW_MS)
+    for number in range(1, 4):
+        partition.offer([a_message(5 + number, ("CONSUMER_GROUP", b"%d" % number))], NOW_MS)
+        assert offsets(partition.take(NOW_MS, 1, MANY)) == [4 + number]
+        partition.confirm()
+    assert asked == [{"RETRY-0", "RETRY-1"}, {"RETRY-1", "RETRY-2"}, {"RETRY-2", "RETRY-3"}]
