@@ -27,6 +27,9 @@ TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO
 MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The topic or the partition, of `REFUSALS`."""
 
+CLOSED = MISSING | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+"""The topic takes nothing of ours, whatever the record; of `REFUSALS`."""
+
 PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,

@@ -13,7 +13,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.contract import ErrorCode
-from connectors.kafka_errors import PASSING, REFUSALS
+from connectors.kafka_errors import CLOSED, PASSING, REFUSALS, remedy
 from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
@@ -104,8 +104,8 @@ class Loop:
             names.send_back: map(names.level, settings.levels),
             **{names.level(level): [names.wheel] for level in settings.levels},
         }
-        dead_letter_topic = names.dead_letter(settings.group_id)
-        self._put = DequeuePut(self._destinations, dead_letter_topic, onward, trace=settings.trace_headers)
+        self._dead_letter_topic = names.dead_letter(settings.group_id)
+        self._put = DequeuePut(self._destinations, self._dead_letter_topic, onward, trace=settings.trace_headers)
         self._suspects = Suspects(settings.batch_records)
         self._in_hand: list[Draft] | None = None
         self._in_hand_offsets: list[TopicPartition] = []
@@ -396,7 +396,22 @@ class Loop:
         refused = [each for each in records if self._put.topic_of(*each) in refusals]
         for source, record in refused or records:
             refusal = refusals.get(self._put.topic_of(source, record), next(iter(refusals.values())))
-            self._put.refuse(source, record, _refused(refusal))
+            if refusal[0] == self._dead_letter_topic and refusal[2].code() in CLOSED:
+                self._tell_that_dead_letters_wait(source, refusal)
+            else:
+                self._put.refuse(source, record, _refused(refusal))
+
+    def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:
+        """No letter is taken, however small: it is tried again as it is, and its partition waits."""
+        topic, _, error = refusal
+        self._health.broker_is_silent(f"'{topic}': {error.str()}")
+        log.error(
+            "dead letters refused",
+            topic=topic,
+            partition=f"{source.topic}-{source.partition}",
+            reason=error.str(),
+            operator_action=f"{remedy(error, topic)}; until then the partition waits behind a record that is rejected",
+        )
 
     def _is_final(self, error: KafkaError) -> bool:
         """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""

@@ -245,6 +245,34 @@ def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> No
     world.judge()
 
 
+def test_where_no_dead_letter_may_be_written_that_is_told_and_later_ones_are_whole() -> None:
+    world = World(0)
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    process = world.processes["sidecar"] = world.kafka.process("sidecar")
+    loop = Loop(
+        world.settings, make_clients(process, world.settings, clock, InlineCaller()), clock, health, world.metrics
+    )
+    world.refuse("closed")
+    topic = world.names.dead_letter("g")
+    refusal = world.kafka.faults.refuse(topic, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    world.schedule_for_level(1, b"closed")
+    world.schedule(20)
+    told: list[str] = []
+
+    def is_told_often() -> bool:
+        told.append(health.broker_error)
+        return sum(topic in reason for reason in told) > 10
+
+    run(world, loop, is_told_often)
+    assert f"'{topic}': Broker: Topic authorization failed" in told
+    assert world.dead() == []
+    world.kafka.faults.allow(refusal)
+    run(world, loop, all_committed(world))
+    assert [value for value, _ in world.dead()] == [b"0"]
+    world.judge()
+
+
 def test_many_refused_records_hold_up_their_own_partitions_alone() -> None:
     world = World(0)
     world.refuse("closed")
