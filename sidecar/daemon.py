@@ -17,7 +17,7 @@ from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
-from sidecar.data_dir import DataDir
+from sidecar.data_dir import DataDir, allow_open_files
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import StoppedWaitingError
 from sidecar.errors import ClientsLostError, KafkaUnreachableError, UsageError
@@ -91,6 +91,7 @@ class Daemon:
         settings = self._settings
         self._handle_signals()
         tame_collector()
+        allow_open_files()
         # 1. HTTP before all that takes time, so that probes see "starting" instead of a closed port; its process while
         #    there is nothing yet for it to inherit.
         try:

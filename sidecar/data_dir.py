@@ -5,8 +5,9 @@ which is a worker's own data directory, lock included.
 """
 
 import fcntl
+import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -14,6 +15,9 @@ from typing import IO
 from sidecar.errors import DataDirectoryError
 
 _LOCK = "lock"
+
+OPEN_FILES = 65_536
+"""Files that a sidecar may want to have open."""
 
 
 class DataDir:
@@ -66,6 +70,19 @@ def _locked(path: Path, mode: str, in_use_by: str) -> IO[str]:
         lock.close()
         raise DataDirectoryError(f"data_dir {path} is in use by {in_use_by}") from error
     return lock
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as its system lets it.
+
+    Of a wheel partition up to 128 stay open, so that a few large ones use up the 1,024 that a shell or a service begins
+    with; beyond that, a partition's files could not be opened, nor a connection to a broker.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # as it was, then
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def worker_name(number: int) -> str:

@@ -1,5 +1,7 @@
 """The data directory and its lock."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,17 @@ def test_what_another_number_of_workers_has_left_is_found(tmp_path: Path, worker
         "worker-1/wheel-0",
         "worker-2/wheel-3",
     ]
+
+
+FEW_FILES = """
+import resource
+from sidecar.data_dir import allow_open_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1_000))
+allow_open_files()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    told = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["1000", "1000"]
