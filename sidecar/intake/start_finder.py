@@ -64,6 +64,7 @@ class KafkaStartFinder:
         for _ in range(_ATTEMPTS):
             try:
                 answers = self._consumer.committed(asked, timeout=_TIMEOUT_S)
+                _check(answers)
             except KafkaException as error:
                 failure = error
                 log.info("committed progress not known yet", reason=str(error))
@@ -92,6 +93,13 @@ class KafkaStartFinder:
                 continue
             return found
         raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")
+
+
+def _check(answers: Sequence[TopicPartition]) -> None:
+    """Raises KafkaException where a single partition's progress is not known: it looks as if there were none."""
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
 
 
 def offsets_retention_ms(admin: AdminClient) -> int:
