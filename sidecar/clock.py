@@ -54,5 +54,10 @@ class HighWaterClock:
         self._highest_ms = max(self._highest_ms, wall_ms)
         return self._highest_ms
 
+    @property
+    def ahead_ms(self) -> int:
+        """How far what was last shown is ahead of the host's clock, which was set back."""
+        return self._highest_ms - self._last_wall_ms
+
     def monotonic_ms(self) -> float:
         return self._clock.monotonic_ms()

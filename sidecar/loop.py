@@ -18,6 +18,7 @@ from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
+from sidecar.dispatch.clock_ahead import EARLY_TOLD_FROM_MS, told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.suspects import Suspects
@@ -231,11 +232,14 @@ class Loop:
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
         self._health.destinations_away = self._outages.in_words if self._outages else {}
-        self._health.noted = {
+        noted = {
             f"{source.topic}-{source.partition}": source.note
             for source in self.sources
             if isinstance(source, WheelPartition) and source.note
         }
+        if self._clock.ahead_ms >= EARLY_TOLD_FROM_MS:
+            noted["the clock"] = told_early(self._clock.ahead_ms)
+        self._health.noted = noted
         self._health.disk_full = frozenset(full | self._intake.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:

@@ -7,7 +7,16 @@ from connectors.durations import format_duration
 TOLD_FROM_MS = 60_000
 """With a short roll window, a copy may be old because reading is behind."""
 
+EARLY_TOLD_FROM_MS = 60_000
+"""Clocks that differ by less are no news."""
+
 log = structlog.get_logger("timewheel.wheel")
+
+
+def told_early(ahead_ms: int) -> str:
+    """That messages go out before their time: what is done by a clock that was ahead is not undone when it is set."""
+    ahead = format_duration(ahead_ms // 1_000 * 1_000)
+    return f"messages were delivered by a clock that was {ahead} ahead: what is due within that time goes out at once"
 
 
 class ClockAhead:

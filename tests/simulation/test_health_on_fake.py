@@ -42,6 +42,25 @@ def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
     world.judge()
 
 
+def test_it_is_told_that_messages_go_out_early_after_the_clock_was_set_back() -> None:
+    world = World(0)
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    process = world.processes["sidecar"] = world.kafka.process("sidecar")
+    loop = Loop(
+        world.settings, make_clients(process, world.settings, clock, InlineCaller()), clock, health, world.metrics
+    )
+    run(world, loop, lambda: bool(loop.sources))
+    world.clock.step_wall(-3_600_000)
+    loop.turn()
+    assert health.verdict().state is State.HEALTHY
+    told = "messages were delivered by a clock that was 1h ahead: what is due within that time goes out at once"
+    assert health.warnings() == [f"the clock: {told}"]
+    world.clock.advance(3_600_000)
+    loop.turn()
+    assert health.warnings() == []
+
+
 def test_what_was_read_while_kafka_is_waited_for_is_behind_as_soon_as_it_is_due() -> None:
     """Nothing was due when the transaction began, which is of progress alone, and no turn is taken before it ends."""
     world = World(0)

@@ -55,7 +55,10 @@ def test_a_step_forth_and_back_leaves_the_highest_time() -> None:
     clock.now_ms()
     pass_ms(host, 0, step_ms=-60_000)
     assert clock.now_ms() == 1_060_000
-    assert steps(clock) == (1, 1)
+    assert (steps(clock), clock.ahead_ms) == ((1, 1), 60_000)
+    pass_ms(host, 60_001)
+    clock.now_ms()
+    assert clock.ahead_ms == 0
 
 
 @pytest.mark.parametrize(("step_ms", "counted"), [(1_000, 0), (1_001, 1), (-1_000, 0), (-1_001, 1)])

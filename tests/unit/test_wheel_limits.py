@@ -72,6 +72,10 @@ def test_what_is_due_does_not_wait_for_a_clock_to_catch_up(tmp_path: Path) -> No
     again.offer([due(1, NOW_MS - 5_000)], NOW_MS)
     assert again.next_due_ms is not None
     assert again.next_due_ms <= NOW_MS
+    told = "messages were delivered by a clock that was 2h ahead: what is due within that time goes out at once"
+    assert again.note == told
+    again.tick(ahead_ms)
+    assert again.note == ""
     assert [record[6] for record in sent(again, NOW_MS)[0]] == [1]
 
 
