@@ -19,6 +19,24 @@ from sidecar.errors import ClientsLostError
 CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
 
+AGAIN_AFTER_S = 0.1
+"""How long to wait before a commit is repeated that was refused at once."""
+
+_COORDINATOR_AWAY = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""What a consumer's commit fails of while its group has no coordinator; the client calls none of them retriable."""
+
 Produce = Callable[..., object]
 
 log = structlog.get_logger("timewheel.dispatch")
@@ -231,10 +249,13 @@ class AtLeastOnce:
                 self._commit_offsets(self._offsets)
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
-                if not error.retriable():
+                if not error.retriable() and error.code() not in _COORDINATOR_AWAY:
                     raise TransactionAbortedError(error) from exception
                 if self._is_stopping():
                     raise StoppedWaitingError(f"commit: {error}") from exception
+                # The records are there: to begin again with them would send them twice, each time.
+                log.info("kafka does not answer yet", call="commit", reason=str(error))
+                self._producer.poll(AGAIN_AFTER_S)
             else:
                 return
 

@@ -1,0 +1,59 @@
+"""Records first, then the progress, on a cluster without transactions."""
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from sidecar.dispatch.transactions import AtLeastOnce, StoppedWaitingError, TransactionAbortedError
+
+OFFSETS = [TopicPartition("SCHEDULE_TOPIC_XXXX-1", 0, 7)]
+
+
+class Delivered:
+    """A producer whose records are delivered at once."""
+
+    def produce(self, *_: Any) -> None: ...
+
+    def flush(self, _timeout_s: float) -> int:
+        return 0
+
+    def poll(self, _timeout_s: float) -> int:
+        return 0
+
+
+class Group:
+    """Refuses commits with these errors, one after the other, before it takes one."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = list(codes)
+        self.committed: list[TopicPartition] = []
+
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        if self._codes:
+            raise KafkaException(KafkaError(self._codes.pop(0)))
+        self.committed += offsets
+
+
+def begun(group: Group, *, is_stopping: bool = False) -> AtLeastOnce:
+    publishing = AtLeastOnce(cast(Producer, Delivered()), group.commit, [], lambda: is_stopping)
+    publishing.begin()
+    publishing.commit(OFFSETS)
+    return publishing
+
+
+def test_while_the_group_has_no_coordinator_the_commit_alone_is_repeated() -> None:
+    """Else the records, which are delivered, would go out again with every attempt."""
+    group = Group(KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    begun(group).settle()
+    assert group.committed == OFFSETS
+
+
+def test_a_member_of_yesterday_does_not_repeat_its_commit() -> None:
+    with pytest.raises(TransactionAbortedError):
+        begun(Group(KafkaError.ILLEGAL_GENERATION)).settle()
+
+
+def test_a_stop_does_not_wait_for_a_coordinator() -> None:
+    with pytest.raises(StoppedWaitingError):
+        begun(Group(KafkaError.NOT_COORDINATOR), is_stopping=True).settle()
