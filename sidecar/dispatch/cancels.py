@@ -2,7 +2,8 @@
 
 A message that rolls leaves the wheel, and comes back as a copy at the end of its topic. A cancel that is read in
 between finds nothing pending. It stays in force here until the copy has come, and takes it out. After a restart it is
-not known which copies are on their way, so every cancel stays in force until the log's end of that moment is read.
+not known which copies are on their way, so every cancel stays in force until the log's end of that moment is read. Of
+those below the committed offset, which may be millions, only those that the commit says copies may come for.
 
 Nor is it known then whether a replacement that finds something had been carried out before. If it was, its message is
 in the log as a copy that names it, or among the dead letters, which the progress tells; so it is carried out again only
@@ -47,10 +48,14 @@ class Cancels:
     Args:
         known_from: the log's end when the partition was assigned; below it, copies may be of an earlier process.
         buried: offsets of replacements whose message is among the dead letters.
+        open_from: for no cancel before it a copy may come.
     """
 
-    def __init__(self, known_from: int, tombstones: list[Tombstone], buried: Iterable[int] = ()) -> None:
+    def __init__(
+        self, known_from: int, tombstones: list[Tombstone], buried: Iterable[int] = (), open_from: int = 0
+    ) -> None:
         self._known_from = known_from
+        self._open_from = open_from
         self._buried = set(buried)
         self._in_force: dict[bytes, list[Pending]] = {}
         self._lowest_in_force: int | None = BEYOND_ALL_OFFSETS
@@ -81,7 +86,8 @@ class Cancels:
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
-        if position >= self._known_from and not may_come:
+        is_over = pending.offset < self._open_from and isinstance(pending.request, Cancel)
+        if not may_come and (is_over or position >= self._known_from):
             return False
         self._in_force.setdefault(pending.uniq_key, []).append(pending)
         if self._lowest_in_force is not None:
@@ -108,6 +114,13 @@ class Cancels:
         counts[uniq_key] -= 1
         if counts[uniq_key] <= 0:
             del counts[uniq_key]
+
+    def _lowest(self) -> int:
+        """The lowest offset of those in force."""
+        if self._lowest_in_force is None:
+            offsets = (pending.offset for entries in self._in_force.values() for pending in entries)
+            self._lowest_in_force = min(offsets, default=BEYOND_ALL_OFFSETS)
+        return self._lowest_in_force
 
     def takes_out(self, replacement: Pending) -> Pending | None:
         """The first cancel in force that takes the replacement's message out before it has been sent."""
@@ -208,14 +221,16 @@ class Cancels:
             pending_from: the lowest offset of what is pending.
             committed: up to where all is done or pending.
         """
-        if self._lowest_in_force is None:
-            offsets = (pending.offset for entries in self._in_force.values() for pending in entries)
-            self._lowest_in_force = min(offsets, default=BEYOND_ALL_OFFSETS)
-        lowest = min(pending_from, *self._in_doubt, self._lowest_in_force, committed)
+        lowest = min(pending_from, *self._in_doubt, self._lowest(), committed)
         for tombstone in sorted(self._tombstones, key=lambda tombstone: -tombstone.offset):
             if tombstone.offset >= lowest:  # else the copy is not read again, and its cancel not needed
                 lowest = min(lowest, tombstone.cancel_offset)
         return lowest
+
+    def open_from(self, lowest_needed: int, committed: int) -> int:
+        """The first offset that a start has to know as ``open_from``, where it reads from ``lowest_needed`` on."""
+        needed = [tombstone.cancel_offset for tombstone in self._tombstones if tombstone.offset >= lowest_needed]
+        return min(self._lowest(), *needed, committed)
 
     def passed(self, lowest_needed: int) -> None:
         """It is final that a rebuild reads from this offset on: copies before it need no tombstone."""

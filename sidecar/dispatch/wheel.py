@@ -145,7 +145,9 @@ class WheelPartition:
         """Which of the records in hand go to the dead letters."""
         # 4. What is read.
         buried = [progress.lowest_needed + ahead for ahead in progress.buried]
-        self._cancels = Cancels(max(start.offset, start.end_offset), tombstones_of(opened.extra), buried)
+        open_from = 0 if progress.open_below is None else start.offset - progress.open_below
+        known_from = max(start.offset, start.end_offset)
+        self._cancels = Cancels(known_from, tombstones_of(opened.extra), buried, open_from)
         self._copies = WheelCopies(topic, partition, copies)
         taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
         self._staging = Staging(self._store, self._ready, self._view, taking_out)
@@ -340,6 +342,7 @@ class WheelPartition:
             plans=self._plans.without_those_before(lowest_needed),
             hits_ahead=tuple(hit - offset for hit in self._intake.decisions.hits_ahead(offset)),
             buried=tuple(replacement - lowest_needed for replacement in buried),
+            open_below=offset - self._cancels.open_from(lowest_needed, offset),
         ).encode()
 
     @property

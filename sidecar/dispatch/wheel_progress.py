@@ -39,6 +39,10 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Replacements from L on, counted from there, whose message Kafka has refused: it is among the dead letters, so
     that no copy on the wheel topic tells that they were carried out."""
 
+    open_below: Offset | None = msgspec.field(name="c", default=None)
+    """How far below I the first cancel stands that a copy may still come for, or that has taken out one from L on; 0:
+    there is none. None: an earlier version has not told."""
+
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 

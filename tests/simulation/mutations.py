@@ -151,6 +151,10 @@ def tombstones_are_not_kept(patch: Patch) -> None:
     patch.setattr(Cancels, "copy_read", without_trace)
 
 
+def a_commit_tells_of_no_cancel_that_a_copy_may_come_for(patch: Patch) -> None:
+    patch.setattr(Cancels, "open_from", lambda _self, _lowest_needed, committed: committed)
+
+
 def cancels_are_not_written_down(patch: Patch) -> None:
     deletes = timer_store._deletes
     patch.setattr(timer_store, "_deletes", lambda targets: deletes(targets)[:0])
@@ -339,6 +343,7 @@ MUTATIONS: Sequence[Mutation] = (
     time_is_not_held_when_the_clock_steps_back,
     cancels_are_not_kept_for_roll_copies,
     tombstones_are_not_kept,
+    a_commit_tells_of_no_cancel_that_a_copy_may_come_for,
     cancels_are_not_written_down,
     a_cancel_that_could_not_be_written_down_leaves_a_gap,
     a_checkpoint_lies_between_a_cancel_and_its_copy,

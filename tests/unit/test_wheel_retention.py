@@ -121,3 +121,37 @@ def test_what_was_told_as_not_needed_is_never_needed_again(tmp_path: Path) -> No
     ticks(again, now_ms + LOOK_EVERY_MS)
     _, (_, metadata) = sent(again, now_ms)
     assert msgspec.json.decode(metadata)["l"] == 1
+
+
+def test_cancels_that_no_copy_can_come_for_are_not_held_by_a_start(tmp_path: Path) -> None:
+    """There may be millions of them between what it reads first and what is committed."""
+    wheel = opened(tmp_path / "first")
+    cancel = "TIMER_DEL_UNIQKEY", b"m"
+    log = [due(0, NOW_MS + BY_DAY_MS), due(1, NOW_MS + BY_DAY_MS, uniq_key=b"m"), message(2, cancel)]
+    wheel.offer(log, NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    again = opened(tmp_path / "second", *progress, end=100)
+    again.offer(log, NOW_MS)
+    assert (again.position, again._cancels.is_any_open) == (3, False)
+    # What comes after the commit may have been written while a copy was on its way.
+    again.offer([message(3, cancel)], NOW_MS)
+    assert again._cancels.is_any_open
+    assert [record[6] for record in sent(again, NOW_MS + BY_DAY_MS)[0]] == [0]
+
+
+def test_a_cancel_that_a_copy_may_still_come_for_is_held_by_a_start(tmp_path: Path) -> None:
+    wheel = opened(tmp_path / "first", plan=ROLLING, slots=30)
+    roll = message(0, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_DELAY_MS", b"12000"))
+    wheel.offer([roll], NOW_MS)
+    ticks(wheel, NOW_MS)
+    rolls_ms = NOW_MS + 5_000
+    copy = rolled(wheel, rolls_ms)
+    log = [roll, message(1, ("TIMER_DEL_UNIQKEY", b"m"), timestamp_ms=rolls_ms)]
+    wheel.offer(log[1:], rolls_ms)
+    _, progress = sent(wheel, rolls_ms)
+    again = opened(tmp_path / "second", *progress, 3, now_ms=rolls_ms, plan=ROLLING, slots=30)
+    log.append(message(2, *copy, timestamp_ms=rolls_ms))
+    again.offer(log[again.position :], rolls_ms)
+    ticks(again, rolls_ms)
+    assert sent(again, NOW_MS + 12_000)[0] == []
+    assert again.figures.pending == 0
