@@ -11,6 +11,10 @@ the rest is stored, and nothing is published before that is through.
 What arrived already due (`late`) waits in memory, and the committed offset stands at the first of it. Before it go the
 stored records that were due by its arrival, whose offsets are all lower; after it the others, which may be higher. So
 the watermark never passes a stored record below the committed offset, and no record above that is sent.
+
+What fell due while nobody delivered may have been cancelled in good time, by what nobody has read yet. So after a start
+nothing that waits is sent before the log's end of that moment is read; but not for long, and not beyond what memory and
+disk hold.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -46,6 +50,9 @@ from sidecar.store.errors import StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import open_store
 from sidecar.store.recovery import Owner
+
+READS_FIRST_MS = 5_000
+"""How long what is due waits at most, after a start, for what was written before."""
 
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms in all: for the oldest pending record, and for metrics."""
@@ -165,6 +172,10 @@ class WheelPartition:
             monotonic_ms=self._monotonic_ms,
             trace=settings.trace,
         )
+        self._reads_first_until = start.end_offset
+        """Nothing is due before this offset is reached; 0: it was, or there is no more waiting for it."""
+        self._read_first_from_ms: float | None = None
+        """Since when that is so; None: records before the committed offset are still being read again."""
         # 5. What is done now and then.
         self._checkpoints = WheelCheckpoints(
             partition, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
@@ -219,13 +230,14 @@ class WheelPartition:
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
         self._intake.reached_end(offset)
+        self._reads_first_until = 0  # where it is another's open transaction that ends it, that may take minutes
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
     @property
     def next_due_ms(self) -> int | None:
         """When there is something to publish; None: nothing known, or records are still being read again."""
-        if self.is_recovering:
+        if self.is_recovering or self._reads_first_until:
             return None
         arrived_ms = self._late.first_arrived_ms
         if arrived_ms is not None:  # by the watermark, which another replica's clock may have set
@@ -444,6 +456,8 @@ class WheelPartition:
         self._store.advance(self._quiet_until_ms())
         self._store.warm()
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
+        if self._reads_first_until and not self._reads_first():
+            self._reads_first_until = 0
         monotonic_ms = self._monotonic_ms()
         if self._looking is None and monotonic_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = monotonic_ms
@@ -451,6 +465,18 @@ class WheelPartition:
         if self._looking is not None and next(self._looking, "over"):
             self._looking = None
         self._checkpoints.tick(monotonic_ms, self._intake.brought, is_disk_full=self.is_disk_full)
+
+    def _reads_first(self) -> bool:
+        """Whether what is due still waits for what was written before the start."""
+        monotonic_ms = self._monotonic_ms()
+        if self._read_first_from_ms is None:
+            self._read_first_from_ms = monotonic_ms
+        return (
+            self.position < self._reads_first_until
+            and monotonic_ms - self._read_first_from_ms < READS_FIRST_MS
+            and not self.is_full
+            and bool(self._store.pending_count or self._ready.waiting)
+        )
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
