@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import Header
+from connectors.kafka_errors import is_fatal
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, Verdicts, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
@@ -127,7 +128,7 @@ class DequeuePut:
                 error: KafkaError = exception.args[0]
                 if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     return too_large(record, error.str())
-                if error.fatal():
+                if is_fatal(error):
                     raise ClientsLostError(f"produce: {error}") from exception
                 publishing.refused(str(topic), partition, error)
                 raise TransactionAbortedError(error) from exception

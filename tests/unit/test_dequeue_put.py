@@ -357,8 +357,10 @@ def test_a_refusal_is_forgotten_once_its_letter_is_committed(bench: Bench) -> No
     assert bench.run(a_record(3))[0].topic == "orders"
 
 
-def test_a_fatal_error_ends_the_clients(bench: Bench) -> None:
-    bench.publishing.fault = KafkaError(KafkaError._FATAL, "fenced", True)
+@pytest.mark.parametrize("is_flagged", [True, False])
+def test_a_fatal_error_ends_the_clients(bench: Bench, is_flagged: bool) -> None:
+    """An idempotent producer that has told of one before refuses each record for it, and flags that no more."""
+    bench.publishing.fault = KafkaError(KafkaError._FATAL, "fenced", is_flagged)
     with pytest.raises(ClientsLostError, match=r"produce: .*fenced"):
         bench.run(a_record(0))
 
