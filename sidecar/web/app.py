@@ -33,13 +33,16 @@ ANSWER_TIMEOUT_S = 5.0
 _TIME_MAX_MS = 10**15
 """Beyond any time that a message can wait for."""
 
+_BARE_PLUS = re.compile(r"\A(\S+T\S+) ([0-9]{2}:?[0-9]{2})\Z")
+"""A time as a query tells it where the ``+`` of its zone was not written as %2B: there it is a blank."""
+
 
 def _time_ms(value: object) -> object:
     """Epoch ms, or an ISO 8601 time with a zone in their place: the first ms that is not before it."""
     if not isinstance(value, str) or re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return value
-    remedy = "write epoch ms, or an ISO 8601 time with its zone, such as 2030-01-31T09:00:00Z ('+' in a query is %2B)"
-    return epoch_ms(zoned_time(value, remedy))
+    remedy = "write epoch ms, or an ISO 8601 time with its zone, such as 2030-01-31T09:00:00Z"
+    return epoch_ms(zoned_time(_BARE_PLUS.sub(r"\1+\2", value), remedy))
 
 
 TimeMs = Annotated[

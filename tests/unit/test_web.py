@@ -219,6 +219,7 @@ class Asked:
         ("1893488400000", 1_893_488_400_000),
         ("2030-01-01T09:00:00Z", 1_893_488_400_000),
         ("2030-01-01T10:00:00.5+01:00", 1_893_488_400_500),
+        ("2030-01-01T10:00:00.5 01:00", 1_893_488_400_500),  # "+" in a query, as `date -Iseconds` writes it
         ("2030-01-01T09:00:00.000001Z", 1_893_488_400_001),
         ("1970-01-01T00:00:00+00:00", 0),
     ],
@@ -234,7 +235,8 @@ def test_pending_messages_are_asked_for_by_ms_or_by_time(asked: Asked, told: str
     [
         ("2030-01-01T09:00:00", "has no time zone"),
         ("2030-01-01", "has no time zone"),
-        ("2030-01-01T09:00:00 01:00", "is no time"),
+        ("2030-01-01 09:00", "has no time zone"),
+        ("2030-01-01T09:00:00 01", "is no time"),
         ("1.5", "is no time"),
         ("", "is no time"),
         ("-1", "greater than or equal to 0"),
