@@ -83,7 +83,9 @@ def _kind(annotation: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    if option.is_flag or option.default in (None, (), []) or option.required:
+    if option.required:
+        return " Required."
+    if option.is_flag or option.default in (None, (), []):
         return ""
     default = getattr(option.default, "value", option.default)
     return f" Default: `{default}`."

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sidecar.cli.help_page import with_full_names
 from sidecar.errors import TimewheelError
 from sidecar.version import installed_version
 
@@ -46,12 +47,13 @@ def make_app(command: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="Delay levels, delivery at any time, retries and dead letters for Kafka, exactly once.",
-        epilog="Try it: [bold]timewheel demo[/bold]",
+        epilog="Try it: timewheel demo",
     )
     app.callback()(_root)
     modules = [MODULE_OF[command]] if command in MODULE_OF else dict.fromkeys(MODULE_OF.values())
     for module in modules:
         import_module(f"sidecar.cli.{module}").register(app)
+    with_full_names(app)
     return app
 
 

@@ -68,6 +68,9 @@ def _unwrapped(text: str) -> str:
 
 def _flag(name: str, panel: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
+    description = field.description or ""
+    # Of what has no value until the sidecar starts, the description tells it.
+    default = "" if "Default:" in description else f" (default: {_shown_default(name)})"
     option = name.replace("_", "-")
     kind: Any = str | None
     declaration = f"--{option}"
@@ -77,7 +80,7 @@ def _flag(name: str, panel: str) -> inspect.Parameter:
         kind = list[str] | None
     option_of_typer = typer.Option(
         declaration,
-        help=f"{field.description} (default: {_shown_default(name)})",
+        help=description + default,
         metavar=_metavar(name),
         rich_help_panel=panel,
         show_default=False,

@@ -19,13 +19,13 @@ def register(app: typer.Typer) -> None:
 @with_settings(only=SETTINGS)
 def send(
     settings: Settings,
-    value: Annotated[str | None, typer.Argument(help="The record's value.")] = None,
+    value: Annotated[str | None, typer.Argument(help="The record's value.", metavar="VALUE")] = None,
     topic: Annotated[str | None, typer.Option(help="The topic to deliver to.")] = None,
     delay: Delay = None,
     at: At = None,
     level: Annotated[int | None, typer.Option(help="The delay level, from 1.")] = None,
     key: Annotated[str | None, typer.Option(help="The record's key.")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="A header as name=value; repeat for more.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="A header; repeat for more.", metavar="NAME=VALUE")] = None,
     file: Annotated[
         str | None, typer.Option(help="Schedule many: a file with one JSON object a line; - is stdin.")
     ] = None,

@@ -132,7 +132,16 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from commands(command, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(make_app())))
+def groups(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What holds the commands, the whole among them."""
+    if hasattr(group, "commands"):
+        yield path, group
+        for name, command in group.commands.items():
+            yield from groups(command, (*path, name))
+
+
+ALL = typer.main.get_command(make_app())
+COMMANDS, GROUPS = dict(commands(ALL)), dict(groups(ALL))
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
@@ -149,6 +158,20 @@ def test_help_ends_with_an_example_that_runs(timewheel: Run, path: tuple[str, ..
     command = COMMANDS[path]
     parsed = command.make_context(" ".join(path), words[len(path) :])
     assert not parsed.args
+
+
+@pytest.mark.parametrize("columns", ["80", "60"])
+@pytest.mark.parametrize("path", [*COMMANDS, *GROUPS], ids=" ".join)
+def test_no_option_s_name_is_cut_on_a_narrow_terminal(
+    timewheel: Run, environment: pytest.MonkeyPatch, path: tuple[str, ...], columns: str
+) -> None:
+    environment.setenv("COLUMNS", columns)
+    lines = timewheel(*path, "--help").stdout.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    words = set(re.split(r"[\s,]+", " ".join(line for line in lines if line.startswith("│"))))
+    for option in {**COMMANDS, **GROUPS}[path].params:
+        if option.param_type_name == "option":
+            assert {*option.opts, *option.secondary_opts} <= words
 
 
 def test_every_command_is_listed(timewheel: Run) -> None:
