@@ -18,7 +18,10 @@ _SETTINGS = (
     "levels",
     "partitions",
     "replication_factor",
-    "max_delay",
+    "dead_letter_retention",
+    "precision_ms",
+    "slots_total",
+    "roll_window",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

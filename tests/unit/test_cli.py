@@ -26,7 +26,8 @@ from connectors.testing import InMemoryKafka
 from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.data_dir import DataDir
-from sidecar.settings import SECTIONS, Settings, section_of, unknown_environment
+from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unknown_environment
+from sidecar.topic_plan import plan_topics
 from sidecar.version import installed_version
 
 
@@ -211,6 +212,26 @@ def test_the_help_tells_what_a_setting_takes_and_its_default(timewheel: Run) -> 
         ("log-format", "auto|console|json", "auto"),
     ):
         assert re.search(rf"--{flag} +{re.escape(takes)} [^│]*(?:│\s*│ {{9}}[^│]*)*\(default: {default}\)", text), flag
+
+
+SHAPES_TOPICS = {
+    "group_id": "b",
+    "topic_prefix": "b.",
+    "levels": "1s",
+    "dead_letter_retention": "1d",
+    "precision_ms": "100",
+    "slots_total": "1000",
+    "roll_window": "1d",
+}
+"""The settings that names and configurations of the topics follow from, with other values than the defaults."""
+
+
+@pytest.mark.parametrize("path", [("topics", "create"), ("topics", "check")], ids=" ".join)
+def test_topics_takes_each_setting_that_the_topics_follow_from(path: tuple[str, ...]) -> None:
+    taken = {option.name for option in COMMANDS[path].params} & set(Settings.model_fields)
+    assert taken - {"bootstrap_servers", "kafka", "partitions", "replication_factor"} == set(SHAPES_TOPICS)
+    for name, value in SHAPES_TOPICS.items():
+        assert plan_topics(load_settings({name: value})) != plan_topics(load_settings()), name
 
 
 def test_the_version_is_the_installed_one(timewheel: Run) -> None:
