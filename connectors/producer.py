@@ -22,6 +22,7 @@ from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
 from connectors.contract import DEFAULT_LEVELS, DelayLevels, Header, TopicNames, is_legal_topic_name
 from connectors.event_log import EventLog
+from connectors.extras import how_to_install
 from connectors.kafka import BY_KEY, HEADER_ERRORS
 from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan, tell
@@ -563,7 +564,7 @@ def _tracer(tracing: "TracerProvider | bool") -> "ScheduleTracer | None":
     try:
         from connectors.tracing import ScheduleTracer
     except ImportError as error:
-        raise ImportError("tracing needs OpenTelemetry; install timewheel[otel]") from error
+        raise ImportError(f"tracing needs OpenTelemetry; {how_to_install('otel')}") from error
     return ScheduleTracer(None if tracing is True else tracing)
 
 

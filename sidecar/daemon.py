@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
+from connectors.extras import how_to_install
 from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import connect
@@ -157,7 +158,7 @@ class Daemon:
             from sidecar.tracing import DeliverySpans, make_provider
         except ImportError as error:
             raise UsageError(
-                f"otel: {error.name} is not installed; install timewheel[otel], or set otel to false"
+                f"otel: {error.name} is not installed; {how_to_install('otel')}, or set otel to false"
             ) from error
         provider = make_provider(self._settings.identity, installed_version())
         self._spans = DeliverySpans(provider, self._settings.topic_names, self._metrics.spans_dropped.inc)

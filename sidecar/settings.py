@@ -296,7 +296,7 @@ class Settings(BaseSettings):
     )
     otel: bool = Field(
         False,
-        description="Trace deliveries with OpenTelemetry (timewheel[otel]); the OTEL_* variables say where to and how.",
+        description="Trace deliveries with OpenTelemetry (the extra otel); the OTEL_* variables say where to and how.",
     )
 
     @classmethod

@@ -1,6 +1,6 @@
 """The pinned set: pyspark, the jars that go with it, and a Java runtime for them. It is named here and nowhere else.
 
-    pyspark 4.0.5                                        from PyPI, with `timewheel[spark]`
+    pyspark 4.0.5                                        from PyPI, with the extra `spark`
     org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0     the Kafka source
     io.delta:delta-spark_2.13:4.0.1                      tables
 
@@ -23,6 +23,7 @@ from connectors.embedded.cache import cache_dir
 from connectors.embedded.errors import EmbeddedKafkaError
 from connectors.embedded.jars import Jar, parse_jar_list, present_jars
 from connectors.embedded.java import Java, find_java
+from connectors.extras import how_to_install
 from spark.errors import MissingSparkError
 
 PYSPARK = "4.0.5"
@@ -75,13 +76,12 @@ def check_pyspark() -> None:
         import pyspark
     except ImportError:
         raise MissingSparkError(
-            "the audit needs the package pyspark, which is not installed. "
-            "Operator action: pip install 'timewheel[spark]'"
+            f"the audit needs the package pyspark, which is not installed. Operator action: {how_to_install('spark')}"
         ) from None
     if pyspark.__version__.split(".")[:2] != PYSPARK.split(".")[:2]:
         raise MissingSparkError(
             f"pyspark is {pyspark.__version__}, and the audit's Kafka source and tables are for {PYSPARK}. "
-            "Operator action: pip install 'timewheel[spark]'"
+            f"Operator action: {how_to_install('spark')}"
         )
 
 

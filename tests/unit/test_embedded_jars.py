@@ -68,6 +68,6 @@ def test_the_cache_is_where_the_environment_says(environ: dict[str, str], expect
 
 def test_without_jgo_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'timewheel\[embedded\]'"):
+    with pytest.raises(MissingExtraError, match=r"in a checkout of Timewheel, run pip install '\.\[embedded\]'"):
         fetch_jars("Kafka", tmp_path / "jars", pinned_jars())
     assert not (tmp_path / "jars").exists()

