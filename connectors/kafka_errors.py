@@ -1,4 +1,4 @@
-"""What Kafka may have against a record: what repeating does not mend, and what passes by itself."""
+"""What Kafka may have against a record, or a reader: what repeating does not mend, and what passes by itself."""
 
 from confluent_kafka import KafkaError
 
@@ -59,6 +59,11 @@ PASSING = frozenset(
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client that tells it is of no more use; what says so once refuses with _FATAL afterwards."""
     return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def is_about_group(error: KafkaError | None) -> bool:
+    """Of no matter to a reader that commits nothing: librdkafka wants a group, and looks for its coordinator."""
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def remedy(refusal: KafkaError, topic: str) -> str:

@@ -24,6 +24,7 @@ from connectors.contract import DEFAULT_LEVELS, DelayLevels, Header, TopicNames,
 from connectors.event_log import EventLog
 from connectors.extras import how_to_install
 from connectors.kafka import BY_KEY, HEADER_ERRORS
+from connectors.kafka_errors import is_about_group
 from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan, tell
 from connectors.receipt import Receipt
@@ -549,11 +550,16 @@ class ScheduledProducer:
         try:
             consumer.assign([TopicPartition(receipt.schedule_topic, receipt.partition, receipt.offset)])
             message: Message | None = consumer.poll(deadline.left_s)
+            while message is not None and is_about_group(message.error()):
+                message = consumer.poll(deadline.left_s)
         finally:
             consumer.close()
         if message is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the scheduled record could not be read in time"))
-        if message.error() is not None or message.offset() != receipt.offset:
+        error = message.error()
+        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaException(error)
+        if error is not None or message.offset() != receipt.offset:
             raise RecordGoneError("Kafka no longer has the scheduled record; cancel it and send it again")
         return message
 

@@ -22,7 +22,7 @@ from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka import common_config, consumer_config, transactional_config
-from connectors.kafka_errors import PASSING
+from connectors.kafka_errors import PASSING, is_about_group
 
 _TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 1.0
@@ -275,7 +275,7 @@ def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]
         place = message.topic() or "", message.partition() or 0
         offset, end = message.offset() or 0, left.get(place, 0)
         error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_about_group(error):
             raise NotAnsweredError(error.str())
         if error is None and offset < end:
             kept.append(message)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka import HEADER_ERRORS, common_config
+from connectors.kafka_errors import is_about_group
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
@@ -116,7 +117,7 @@ def _wait_for(reader: Consumer, sent: dict[str, str], deadline_s: float) -> list
     delivered: dict[str, Delivered] = {}
     while len(delivered) < len(sent) and (left_s := deadline_s - time.monotonic()) > 0:
         message = reader.poll(min(left_s, 1.0))
-        if message is None:
+        if message is None or is_about_group(message.error()):
             continue
         if (error := message.error()) is not None:
             raise KafkaException(error)
