@@ -1,6 +1,7 @@
 """Values: what is wrong is refused, what is there is documented, and the settings are the sidecar's own."""
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -131,7 +132,7 @@ def settings_of(values: dict[str, Any], directory: Path, monkeypatch: pytest.Mon
         value = entry.get("value", variables.get(entry["name"], ""))
         monkeypatch.setenv(entry["name"], re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], value))
     flags = dict(argument.removeprefix("--").split("=") for argument in container["args"][1:])
-    assert flags.pop("config") == "/etc/timewheel/config/timewheel.yaml"
+    assert os.environ["TIMEWHEEL_CONFIG"] == "/etc/timewheel/config/timewheel.yaml"
     return load_settings({name.replace("-", "_"): value for name, value in flags.items()}, file)
 
 

@@ -45,6 +45,9 @@
     secretKeyRef:
       name: {{ include "timewheel.tokenSecret" . }}
       key: {{ .Values.http.token.key }}
+# Not an argument: so that it holds for commands by `kubectl exec`, too.
+- name: TIMEWHEEL_CONFIG
+  value: /etc/timewheel/config/timewheel.yaml
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

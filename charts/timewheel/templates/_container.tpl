@@ -9,7 +9,6 @@ restartPolicy: {{ . }}
 {{- end }}
 args:
   - run
-  - --config=/etc/timewheel/config/timewheel.yaml
   - --data-dir=/var/lib/timewheel
   - --http-address=0.0.0.0:{{ $.Values.http.port }}
 env:
