@@ -237,7 +237,7 @@ class WheelPartition:
     @property
     def next_due_ms(self) -> int | None:
         """When there is something to publish; None: nothing known, or records are still being read again."""
-        if self.is_recovering or self._reads_first_until:
+        if self.is_recovering or self.position < self._reads_first_until:
             return None
         arrived_ms = self._late.first_arrived_ms
         if arrived_ms is not None:  # by the watermark, which another replica's clock may have set
@@ -472,8 +472,7 @@ class WheelPartition:
         if self._read_first_from_ms is None:
             self._read_first_from_ms = monotonic_ms
         return (
-            self.position < self._reads_first_until
-            and monotonic_ms - self._read_first_from_ms < READS_FIRST_MS
+            monotonic_ms - self._read_first_from_ms < READS_FIRST_MS
             and not self.is_full
             and bool(self._store.pending_count or self._ready.waiting)
         )

@@ -81,7 +81,7 @@ def test_a_hundred_changes_of_settings_fit_beside_a_message_that_waits(tmp_path:
     ticks(wheel, due_ms + 20_000)
     _, committed = sent(wheel, due_ms + 20_000)
     wheel.close()
-    after = opened(tmp_path, *committed, 100, plan=plan)
+    after = opened(tmp_path, *committed, 100, now_ms=due_ms + 20_000, plan=plan)
     assert after.note == ""
     assert after._plans.since[-1] == (100, plan)
 
