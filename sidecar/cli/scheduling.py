@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.durations import DurationError, parse_duration_ms
 from connectors.kafka import common_config
+from connectors.kafka_errors import MISSING
 from connectors.producer import ScheduledProducer, ScheduleError, check_cancellable
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError
@@ -24,6 +25,10 @@ SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")
 
 ACKNOWLEDGED_WITHIN_S = 30
 """How long Kafka may take to acknowledge a record."""
+
+_TOPIC_KNOWN_WITHIN_MS = 5_000
+"""How long brokers may take to tell of a topic that has just been made. Beyond it there is none: that is certain, and a
+record that has to wait for as long as for its acknowledgement would come to an end of which nothing is known."""
 
 _QUEUE_MAX_KBYTES = 65_536
 """Of records that Kafka has not acknowledged: what a batch costs in memory, about."""
@@ -52,6 +57,7 @@ def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
         yield ScheduledProducer(
             {
                 "message.timeout.ms": ACKNOWLEDGED_WITHIN_S * 1000,
+                "topic.metadata.propagation.max.ms": _TOPIC_KNOWN_WITHIN_MS,
                 "queue.buffering.max.kbytes": _QUEUE_MAX_KBYTES,
                 **common_config(settings.bootstrap_servers, settings.kafka, "timewheel-send"),
             },
@@ -72,6 +78,11 @@ def not_taken(error: KafkaError) -> str:
     """What Kafka's answer, or its silence, means for the record."""
     if error.code() in _UNKNOWN:
         return f"it is not known whether Kafka has taken the record, for it has not answered: {error.str()}"
+    if error.code() in MISSING:
+        return (
+            "Kafka has not taken the record: there is no such schedule topic or partition; start the sidecar, or run "
+            "'timewheel topics create', and see that topic_prefix and levels are the sidecar's"
+        )
     return f"Kafka has not taken the record: {error.str()}"
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_file_that_cannot_be_read_is_named(kafka: Kafka, options: list[str]) -
     ended = timewheel("send", *options, "--file", "/absent.jsonl")
     assert ended.returncode == 2
     assert "--file /absent.jsonl cannot be read: No such file or directory" in ended.stderr
+
+
+@pytest.mark.parametrize("record", [["--topic", "orders", "--delay", "1s", "v"], ["--file", "-"]], ids=["one", "file"])
+def test_schedule_topics_that_are_not_there_are_told_soon_and_are_no_silence(
+    kafka: Kafka, options: list[str], record: list[str]
+) -> None:
+    began_s = time.monotonic()
+    ended = timewheel("send", *options, *record, stdin='{"topic": "orders", "value": "v", "delay": "1s"}\n')
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "there is no such schedule topic or partition; start the sidecar, or run" in ended.stderr
+    assert time.monotonic() - began_s < 20
 
 
 def test_a_receipt_does_not_wait_for_the_next_line(kafka: Kafka, prefix: str, options: list[str]) -> None:
