@@ -5,12 +5,12 @@ import signal
 import sys
 from importlib import import_module
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from sidecar.cli.help_page import with_full_names
-from sidecar.errors import TimewheelError
+from sidecar.errors import TimewheelError, UsageError
 from sidecar.version import installed_version
 
 MODULE_OF = {
@@ -86,6 +86,19 @@ def main() -> None:
     try:
         make_app(command)()
     except TimewheelError as error:
-        for line in str(error).splitlines():
-            typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except UnicodeEncodeError:
+        if all(map(_is_text, sys.argv)):
+            raise
+        _fail(UsageError("an argument is no UTF-8 text; only values, keys and ids may be something else"))
+
+
+def _fail(error: TimewheelError) -> NoReturn:
+    for line in str(error).splitlines():
+        typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)
+    sys.exit(error.exit_code)
+
+
+def _is_text(argument: str) -> bool:
+    """Whether it is not among those that Python could only read byte by byte."""
+    return not any("\udc80" <= character <= "\udcff" for character in argument)

@@ -365,6 +365,14 @@ def test_what_is_no_text_on_the_command_line_is_sent_as_it_stands(
     assert (key, value, dict(headers or [])["h"]) == (b"a\xff", b"a\xff", b"a\xff")
 
 
+def test_a_name_that_is_no_text_is_a_usage_error(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    producer = ScheduledProducer({}, clients=InMemoryKafka())
+    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda _: nullcontext(producer))
+    ended = timewheel("send", "--topic", os.fsdecode(b"%RETRY%\xff"), "--level", "1", "value")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("timewheel: an argument is no UTF-8 text")
+
+
 # --- exit code 1: no sidecar ------------------------------------------------------------------------------------------
 
 
