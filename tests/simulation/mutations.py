@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch import intake_pause, outages, taking_out, wheel
+from sidecar.dispatch import intake_pause, outages, taking_out
 from sidecar.dispatch.cancels import Cancels, Pending
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
@@ -34,9 +34,15 @@ from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner, judge
 from sidecar.store.timer_store import Loaded, TimerStore
 from sidecar.store.timer_wheel import TimerWheel
+from tests.simulation import stretches
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
+
+
+def _nothing_is_read_first(patch: Patch) -> None:
+    """With the wait after a start, what shows the fault is read in time nearly always."""
+    patch.setattr(stretches, "reads_first_ms", lambda _seed: 0)
 
 
 # --- progress and transactions ----------------------------------------------------------------------------------------
@@ -312,7 +318,7 @@ def what_is_postponed_is_not_known_to_be_on_its_way(patch: Patch) -> None:
 
 def what_a_cancel_had_taken_out_is_sent_by_a_rebuild(patch: Patch) -> None:
     """Before the cancel, which lies ahead of the committed offset, is read again."""
-    patch.setattr(wheel, "READS_FIRST_MS", 0)  # else it is read in time nearly always
+    _nothing_is_read_first(patch)
     patch.setattr(WheelIntake, "is_recovering", property(lambda self: self.position < self._replay_until))
 
 
@@ -323,7 +329,7 @@ def what_is_buried_in_place_of_a_copy_is_not_remembered(patch: Patch) -> None:
 
 def a_copy_of_an_earlier_process_counts_as_ones_own(patch: Patch) -> None:
     """A cancel of the same id no longer waits for the one that is on its way."""
-    patch.setattr(wheel, "READS_FIRST_MS", 0)  # else the other is read before nearly always
+    _nothing_is_read_first(patch)
     copy_taken_in = Cancels.copy_taken_in
     patch.setattr(Cancels, "copy_taken_in", lambda self, uniq_key, _: copy_taken_in(self, uniq_key, 2**62))
 

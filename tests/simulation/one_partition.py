@@ -126,6 +126,7 @@ class Story:
 
     def __init__(self, seed: int, tell: Callable[[str], object] | None = None) -> None:
         self.met: Counter[str] = Counter()
+        self._seed = seed
         self._mode = mode = MODES[seed % len(MODES)]
         self._chance = random.Random(seed)
         self._hits_ahead = self._chance.choice(mode.hits_ahead)
@@ -156,7 +157,7 @@ class Story:
             patch.object(wheel_intake, "HITS_AHEAD_MAX", self._hits_ahead),
             patch.object(TimerLog, "append", self._disk.limited(TimerLog.append)),
             patch.object(PayloadLog, "append_batch", self._disk.limited(PayloadLog.append_batch)),
-            small_stretches(),
+            small_stretches(self._seed),
         ):
             self._directory = Path(directory)
             with errors_as_violations():

@@ -150,7 +150,7 @@ class World:
         with (
             patch.object(timer_store, "boot_id", self._boot_id),
             patch.object(opening, "boot_id", self._boot_id),
-            small_stretches(),
+            small_stretches(self.seed),
             errors_as_violations(),
         ):
             self._run()
