@@ -17,7 +17,7 @@ from pyspark.sql.window import WindowSpec
 from connectors.contract import ErrorCode, TopicNames
 from spark import topic_kinds
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE
-from spark.plans import settled
+from spark.plans import hinted, settled
 
 _IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
 
@@ -33,7 +33,8 @@ def settle(facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFram
     """
     if letters is None:
         letters = facts.select(*_PLACE, F.col("why").alias("code")).limit(0)
-    askers = settled(_with_cut(_with_letters(who_asks(facts), letters), facts, letters))
+    askers = _with_standing(_with_letters(who_asks(facts), letters), facts)
+    askers = settled(_with_cut(askers, facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
     given = _give(askers, arrivals)
     rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
@@ -108,41 +109,65 @@ def _is_refused() -> Column:
 # --- 2. who took back -------------------------------------------------------------------------------------------------
 
 
+def _with_standing(askers: DataFrame, facts: DataFrame) -> DataFrame:
+    """With ``wheel_partition`` and ``stands_at``: what is written there behind it may take it back; else null.
+
+    A copy stands where its original stood. What waits on a level stands nowhere, until an outage of its destination
+    puts it onto the wheel: then where its first copy stands, the one that names no original there.
+    """
+    c = F.col
+    stands_at = F.coalesce(F.when(c("kind").isin("rolled", "postponed"), c("of_offset")), "offset")
+    is_on_wheel = (c("level") == 0) & (c("kind") != "send_back")
+    put = facts.where("kind = 'postponed' and of_offset is null").groupBy(*_IDENTITY, _waits_until())
+    first = hinted(put.agg(F.min(F.struct("partition", "offset")).alias("put")))
+    if first is None:
+        put_partition = put_at = F.lit(None)
+        told = askers
+    else:
+        put_partition, put_at = c("put.partition"), c("put.offset")
+        told = askers.withColumn("waits_until", _waits_until()).join(first, [*_IDENTITY, "waits_until"], "left")
+    return told.select(
+        *askers.columns,
+        F.when(is_on_wheel, c("partition")).otherwise(put_partition).alias("wheel_partition"),
+        F.when(is_on_wheel, stands_at).otherwise(put_at).alias("stands_at"),
+    )
+
+
+def _waits_until() -> Column:
+    """What a postponed copy has from its original: the due time; of a retry, which has it from its level record, 0."""
+    return F.when(F.col("retries") > 0, 0).otherwise(F.col("due_ms")).alias("waits_until")
+
+
 def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:
     """With ``cut_offset`` and ``cut_ms`` of the first record after it that takes it back; null where there is none.
 
-    What was refused takes nothing back, and is not taken back. A copy that asks stands where its original stood: what
-    was written while it rolled takes it out, too.
+    What was refused takes nothing back, and is not taken back.
 
     ``is_followed`` says whether the id has been used again before that.
     """
     heeded = facts.join(letters.where(_is_refused()), _PLACE, "left_anti")
+    place = F.col("partition").alias("wheel_partition"), F.col("offset")
     takes = heeded.where(F.col("kind") == "cancel").select(
-        "id", "partition", "offset", "timestamp_ms", F.col("destination").alias("cut_destination")
+        "id", *place, "timestamp_ms", F.col("destination").alias("cut_destination")
     )
     replaces = heeded.where(F.col("kind") == "replace").select(
-        F.col("replaces").alias("id"), "partition", "offset", "timestamp_ms", F.lit(None).alias("cut_destination")
+        F.col("replaces").alias("id"), *place, "timestamp_ms", F.lit(None).alias("cut_destination")
     )
     cuts = takes.unionByName(replaces).withColumns({"is_cut": F.lit(True), "stands_at": F.col("offset")})
-    origin = F.when(F.col("kind").isin("rolled", "postponed"), F.col("of_offset"))
-    asked = {
-        "is_cut": F.lit(False),
-        "stands_at": F.coalesce(origin, F.col("offset")),
-        "cut_destination": F.col("destination"),
-    }
+    asked = {"is_cut": F.lit(False), "cut_destination": F.col("destination")}
     rows = askers.withColumns(asked).unionByName(cuts, allowMissingColumns=True)
     # Upwards would be quadratic: downwards the last one seen is the next one after.
     # A replacement asks and takes back at one offset: it asks first, and is not taken back by itself.
     downwards = [F.col("stands_at").desc(), F.col("is_cut").asc()]
-    after = Window.partitionBy("id", "partition").orderBy(*downwards)
-    after_for = Window.partitionBy("id", "partition", "cut_destination").orderBy(*downwards)
+    after = Window.partitionBy("id", "wheel_partition").orderBy(*downwards)
+    after_for = Window.partitionBy("id", "wheel_partition", "cut_destination").orderBy(*downwards)
 
     def next_of(condition: Column, what: Column, window: WindowSpec) -> Column:
         before = window.rowsBetween(Window.unboundedPreceding, -1)
         return F.last(F.when(condition, what), ignorenulls=True).over(before)
 
     is_cut, cut = F.col("is_cut"), F.struct("offset", "timestamp_ms")
-    can_be_cut = (F.col("level") == 0) & (F.col("kind") != "send_back") & ~F.col("is_refused")
+    can_be_cut = F.col("stands_at").isNotNull() & ~F.col("is_refused")
     found = rows.withColumns(
         {
             "any_cut": next_of(is_cut & F.col("cut_destination").isNull(), cut, after),
@@ -263,15 +288,14 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
     replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
     was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
     named = given.where("cut_offset is not null").select(
-        "topic",
-        "partition",
+        F.col("wheel_partition").alias("partition"),
         F.col("offset").alias("named_offset"),
         F.col("cut_offset").alias("offset"),
         (F.col("kind") == "replace").alias("can_be_void"),
         (~has_come & ~F.col("is_rejected")).alias("was_there"),
         was_in_time.alias("had_to_be_there"),
     )
-    links = settled(named.join(replacements, _PLACE))
+    links = settled(named.join(replacements, ["partition", "offset"]))
     believed = _with_nothing_before(given).select(*_PLACE)
     carried_out = _carried_out(links, replacements).withColumn("is_carried_out", F.lit(True))
     taken = links.join(carried_out, _PLACE, "left").where("was_there or (is_carried_out and had_to_be_there)")
@@ -295,12 +319,12 @@ def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
 
 def _with_nothing_before(given: DataFrame) -> DataFrame:
     """Replacements that came, of which no message that they can have meant is here: not even one that is gone."""
-    came = given.where("kind = 'replace' and arrivals > 0").select("topic", "partition", "offset", "replaces")
-    can_be_meant = given.where("level = 0 and kind != 'send_back' and not is_refused")
-    earliest = can_be_meant.groupBy("topic", "partition", F.col("id").alias("replaces")).agg(
-        F.min("offset").alias("earliest_offset")
+    came = given.where("kind = 'replace' and arrivals > 0").select(*_PLACE, "replaces")
+    can_be_meant = given.where("stands_at is not null and not is_refused")
+    earliest = can_be_meant.groupBy(F.col("wheel_partition").alias("partition"), F.col("id").alias("replaces")).agg(
+        F.min("stands_at").alias("earliest_offset")
     )
-    told = came.join(earliest, ["topic", "partition", "replaces"], "left")
+    told = came.join(earliest, ["partition", "replaces"], "left")
     return told.where("earliest_offset is null or earliest_offset >= offset")
 
 

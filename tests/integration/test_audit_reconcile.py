@@ -497,9 +497,14 @@ def replaced_while_a_copy_of_what_was_not_read_rolled_and_lost(story: Story, nam
 # --- postponed: its destination took nothing when it was due ----------------------------------------------------------
 
 
-def postpone(story: Story, name: str, at_ms: int, due_ms: int, **more: object) -> int:
-    told = {"TIMER_DELIVER_MS": story.due(due_ms), "TIMER_NOT_BEFORE_MS": story.due(at_ms + 5 * S), **more}
-    return story.write(WHEEL, at_ms, REAL_TOPIC="orders", UNIQ_KEY=name, **told)
+def by_level_3(story: Story, name: str, at_ms: int = 0) -> int:
+    """It is due ten seconds later."""
+    return story.write(NAMES.level(3), at_ms, REAL_TOPIC="orders", UNIQ_KEY=name)
+
+
+def postpone(story: Story, name: str, at_ms: int, due_ms: int, **more: Any) -> int:
+    told = {"TIMER_DELIVER_MS": story.due(due_ms), "TIMER_NOT_BEFORE_MS": story.due(at_ms + 5 * S)}
+    return story.write(WHEEL, at_ms, **{"REAL_TOPIC": "orders", "UNIQ_KEY": name, **told, **more})
 
 
 @tells(("orders", 0, "late"))
@@ -535,6 +540,85 @@ def cancelled_while_what_was_not_read_was_postponed(story: Story, name: str) -> 
     last = story.write(WHEEL, 0)
     cancel(story, name, 9_999)
     postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=last, TIMER_ROLL_TIMES=0)
+
+
+@tells(("orders", 0, "cancelled"))
+def postponed_from_a_level_and_cancelled(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    first = postpone(story, name, 10 * S, 10 * S)
+    cancel(story, name, 15 * S)
+    postpone(story, name, 15_001, 10 * S, TIMER_ORIGIN_OFFSET=first, TIMER_ROLL_TIMES=0)
+
+
+@tells(("orders", 0, "cancelled_too_late"))
+def postponed_from_a_level_and_cancelled_too_late(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    deliver(story, name, 15 * S, 10 * S)
+    cancel(story, name, 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def cancelled_on_its_level_and_postponed_and_lost(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    cancel(story, name, 5 * S)
+    postpone(story, name, 10 * S, 10 * S)
+
+
+@tells(("orders", 0, "missing"))
+def postponed_from_a_level_and_cancelled_for_another_topic_and_lost(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    cancel(story, name, 15 * S, REAL_TOPIC="payments")
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def used_again_on_a_level_and_postponed_and_cancelled_and_the_second_lost(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    by_level_3(story, name, 1 * S)
+    postpone(story, name, 10 * S, 10 * S)
+    cancel(story, name, 15 * S)
+
+
+@tells(("orders", 0, "late"), ("orders", 0, "cancelled"))
+def postponed_from_a_level_and_delivered_and_used_again_and_cancelled(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    deliver(story, name, 15 * S, 10 * S)
+    schedule(story, name, 20 * S, 20 * S)
+    cancel(story, name, 25 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def postponed_from_a_level_and_replaced(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    replace(story, name, 15 * S, 20 * S)
+    deliver(story, name, 35 * S, 35 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def postponed_from_a_level_and_replaced_and_lost(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    replace(story, name, 15 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "duplicate"))
+def postponed_from_a_level_and_replaced_too_late_and_both_delivered(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    postpone(story, name, 10 * S, 10 * S)
+    deliver(story, name, 15 * S, 10 * S)
+    replace(story, name, 16 * S, 20 * S)
+    deliver(story, name, 36 * S, 36 * S)
+
+
+@tells((RETRY, 1, "cancelled"))
+def a_retry_that_was_postponed_and_cancelled(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+    postpone(story, name, 21_020, 21_010, REAL_TOPIC=RETRY, RECONSUME_TIME=1)
+    cancel(story, name, 25 * S)
 
 
 @tells(("orders", 0, "cancelled"))
