@@ -70,7 +70,8 @@ def who_asks(facts: DataFrame) -> DataFrame:
 
     A copy of a roll is none where its original is here and says the same: the same id, destination and time. One that
     says otherwise is not a copy, whatever it calls itself, for the sidecar does not take it for one either. A retry on
-    its way is none where what was sent back is here. A postponed message is none where anything before it is.
+    its way is none where what was sent back is here. A postponed message is none where anything before it is that
+    waited for the same time.
     """
     originals = facts.where(F.col("kind").isin(*ASKS))
     copies = facts.where("kind = 'rolled'")
@@ -84,10 +85,25 @@ def who_asks(facts: DataFrame) -> DataFrame:
     hops = facts.where("kind = 'retry'").join(sent_back, _IDENTITY, "left_anti")
     columns = originals.columns
     askers = originals.unionByName(alone.select(*columns)).unionByName(hops.select(*columns))
-    before = facts.where(F.col("kind").isin(*ASKS, "rolled", "retry")).select(*_IDENTITY).distinct()
-    again = facts.where("kind = 'postponed'").join(before, _IDENTITY, "left_anti")
-    first = _first_of_each(again, [*_IDENTITY, "due_ms"], ["timestamp_ms", "partition", "offset"])
-    return askers.unionByName(first.select(*columns))
+    return askers.unionByName(_postponed_alone(facts).select(*columns))
+
+
+def _postponed_alone(facts: DataFrame) -> DataFrame:
+    """Of messages that were postponed and whose originals are not here, the first copy of each.
+
+    A level record whose producer's clock is ahead of the sidecar's waits for less than it says.
+    """
+    before = facts.where(F.col("kind").isin(*ASKS, "rolled", "retry")).withColumn("waits_until", _waits_until())
+    ahead = before.where("level > 0 and not append_time").groupBy(*_IDENTITY).agg(F.max("due_ms").alias("latest_ms"))
+    copies = facts.where("kind = 'postponed'").withColumn("waits_until", _waits_until())
+    alone = copies.join(before, [*_IDENTITY, "waits_until"], "left_anti").join(ahead, _IDENTITY, "left")
+    alone = alone.where("latest_ms is null or latest_ms < due_ms")
+    return _first_of_each(alone, [*_IDENTITY, "due_ms"], ["timestamp_ms", "partition", "offset"])
+
+
+def _waits_until() -> Column:
+    """What a postponed copy has from its original: the due time; of a retry, which has it from its level record, 0."""
+    return F.when(F.col("retries") > 0, 0).otherwise(F.col("due_ms")).alias("waits_until")
 
 
 def _first_of_each(rows: DataFrame, group: list[str], order: list[str]) -> DataFrame:
@@ -131,11 +147,6 @@ def _with_standing(askers: DataFrame, facts: DataFrame) -> DataFrame:
         F.when(is_on_wheel, c("partition")).otherwise(put_partition).alias("wheel_partition"),
         F.when(is_on_wheel, stands_at).otherwise(put_at).alias("stands_at"),
     )
-
-
-def _waits_until() -> Column:
-    """What a postponed copy has from its original: the due time; of a retry, which has it from its level record, 0."""
-    return F.when(F.col("retries") > 0, 0).otherwise(F.col("due_ms")).alias("waits_until")
 
 
 def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:

@@ -120,7 +120,7 @@ def fold(facts: DataFrame) -> DataFrame:
     sums = together.groupBy(*IDENTITY).agg(
         F.count_if(asks).alias("asks"),
         F.count_if(kind.isin("replace", "cancel")).alias("takes_back"),
-        F.count_if(kind.isin("retry", "postponed")).alias("copies"),
+        only(kind.isin("retry", "postponed"), "due_ms", "copied_due_ms"),
         F.count_if(rolls).alias("rolls"),
         F.count_if(arrives).alias("arrivals"),
         F.max(F.when(asks, level)).alias("level"),
@@ -136,11 +136,13 @@ def fold(facts: DataFrame) -> DataFrame:
     )
     c = F.col
     are_copies_true = F.coalesce((c("level") == 0) & (c("said") == c("also_said")), F.lit(False))
-    is_asked_once = (c("asks") == 1) & ((c("rolls") == 0) | are_copies_true)
+    # A copy of a retry is due when the sidecar has written it on.
+    is_postponed_itself = F.coalesce((c("retries") > 0) | (c("copied_due_ms") == c("due_ms")), F.lit(True))
+    is_asked_once = (c("asks") == 1) & ((c("rolls") == 0) | are_copies_true) & is_postponed_itself
     is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once & ~_came_before_it_was_asked_for()
-    is_unasked = (c("takes_back") == 0) & (c("asks") + c("rolls") + c("copies") == 0)
+    is_unasked = (c("takes_back") + c("asks") + c("rolls") == 0) & c("copied_due_ms").isNull()
     told = sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
-    return told.drop("claimed_ms")
+    return told.drop("claimed_ms", "copied_due_ms")
 
 
 def _came_before_it_was_asked_for() -> Column:

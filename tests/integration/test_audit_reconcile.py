@@ -621,6 +621,38 @@ def a_retry_that_was_postponed_and_cancelled(story: Story, name: str) -> None:
     cancel(story, name, 25 * S)
 
 
+@tells(("orders", 0, "on_time"))
+def stamped_in_the_future_and_postponed(story: Story, name: str) -> None:
+    story.write(NAMES.level(1), 90 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name)
+    first = postpone(story, name, 6 * S, 6 * S)
+    postpone(story, name, 11 * S, 6 * S, TIMER_ORIGIN_OFFSET=first, TIMER_ROLL_TIMES=0)
+    deliver(story, name, 16 * S, 6 * S)
+
+
+@tells(("orders", 0, "late"), ("orders", 0, "on_time"))
+def used_again_and_the_first_was_not_read_and_postponed(story: Story, name: str) -> None:
+    postpone(story, name, 10 * S, 5 * S)
+    schedule(story, name, 40 * S, 11 * S)
+    postpone(story, name, 15 * S, 5 * S)
+    deliver(story, name, 20 * S, 5 * S)
+    deliver(story, name, 51 * S, 51 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "on_time"))
+def used_again_by_one_that_calls_itself_postponed(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    schedule(story, name, 10 * S, 30 * S, TIMER_NOT_BEFORE_MS=1)
+    deliver(story, name, 40 * S, 40 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "missing"))
+def used_again_by_one_that_calls_itself_postponed_and_is_lost(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
+    schedule(story, name, 10 * S, 30 * S, TIMER_NOT_BEFORE_MS=1)
+
+
 @tells(("orders", 0, "cancelled"))
 def cancelled_while_it_rolled(story: Story, name: str) -> None:
     origin = schedule(story, name, 60 * S)
