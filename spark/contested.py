@@ -25,10 +25,13 @@ _REFUSED_WHEN_READ = (ErrorCode.DELAY_TOO_LONG, ErrorCode.UNREADABLE_HEADERS)
 """Reasons for which the sidecar does not even look for what a record takes back, and which are not in its fact."""
 
 
-def settle(facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFrame | None) -> DataFrame:
+def settle(
+    facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFrame | None, *, is_whole: bool
+) -> DataFrame:
     """The rows that `spark.reconcile.judge` judges, of the facts of some ids.
 
     Args:
+        is_whole: see `spark.reconcile.Rules`.
         letters: dead letters of whatever was rejected (`spark.rejections.letters_by_place`); None: there are none.
     """
     if letters is None:
@@ -36,7 +39,7 @@ def settle(facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFram
     askers = _with_standing(_with_letters(who_asks(facts), letters), facts)
     askers = settled(_with_cut(askers, facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
-    given = _give(askers, arrivals)
+    given = _give(askers, arrivals, is_whole=is_whole)
     rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
     counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
@@ -198,7 +201,7 @@ def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFr
 # --- 3. what arrived --------------------------------------------------------------------------------------------------
 
 
-def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
+def _give(askers: DataFrame, arrivals: DataFrame, *, is_whole: bool) -> DataFrame:
     """Askers with what they were given: ``arrivals``, the first one's time and place, and ``extra``, where one is."""
     came = arrivals.select(
         *_IDENTITY,
@@ -213,7 +216,7 @@ def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
     asked = askers.withColumn("nth", F.row_number().over(by_due))
     known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))
     by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms").orderBy("delivered_ms", "delivered_offset")
-    came = _without_those_of_before(came.join(known, [*_IDENTITY, "claimed_ms"], "left"), askers)
+    came = _without_those_of_before(came.join(known, [*_IDENTITY, "claimed_ms"], "left"), askers, is_whole=is_whole)
     came = settled(came.withColumn("nth", F.row_number().over(by_claim)))
     first = came.where("is_named").select(
         *_IDENTITY, F.col("claimed_ms").alias("due_ms"), "nth", *_ARRIVAL, F.lit(True).alias("is_given")
@@ -260,20 +263,35 @@ def _give(askers: DataFrame, arrivals: DataFrame) -> DataFrame:
     )
 
 
-def _without_those_of_before(came: DataFrame, askers: DataFrame) -> DataFrame:
-    """Arrivals less those that were asked for by a record that was not read: they came before the first that was.
+def _without_those_of_before(came: DataFrame, askers: DataFrame, *, is_whole: bool) -> DataFrame:
+    """Arrivals less those that were asked for by a record that was not read (`is_of_before`).
 
-    By more than clocks differ, or for a due time that is nobody's. What consumers send back is due when the sidecar has
-    written it on, so that its arrival names another time; and a producer may stamp its records as it likes.
+    What consumers send back is due when the sidecar has written it on, and a level record whose producer's clock is
+    ahead when it has waited since it was seen: their arrivals name other times.
     """
+    names_another = (F.col("kind") == "send_back") | ((F.col("level") > 0) & ~F.col("append_time"))
     since = askers.groupBy(*_IDENTITY).agg(
         F.min(F.when(F.col("append_time"), F.col("timestamp_ms")).otherwise(0)).alias("since_ms"),
-        F.bool_or(F.col("kind") == "send_back").alias("is_sent_back"),
+        F.bool_or(names_another).alias("names_another"),
     )
-    is_for_another = F.col("claimed_ms").isNotNull() & F.col("is_named").isNull() & ~F.col("is_sent_back")
-    ahead_ms = F.when(is_for_another, 0).otherwise(CLOCK_SKEW_MS)
-    is_own = F.col("delivered_ms") >= F.col("since_ms") - ahead_ms
+    is_for_another = F.col("claimed_ms").isNotNull() & F.col("is_named").isNull() & ~F.col("names_another")
+    is_own = ~is_of_before(is_for_another, F.col("since_ms"), is_whole=is_whole)
     return came.join(since, _IDENTITY).where(is_own).select(*came.columns)
+
+
+def is_of_before(is_for_another: Column, since_ms: Column, *, is_whole: bool) -> Column:
+    """Whether what arrived at ``delivered_ms`` was asked for by a record that was not read.
+
+    It came before the first that was, by more than clocks differ, or names a due time that is nobody's. Where not even
+    all was read that could be, to name such a time is enough.
+
+    Args:
+        since_ms: when the first was asked for, by a broker's clock.
+        is_whole: see `spark.reconcile.Rules`.
+    """
+    ahead_ms = F.when(is_for_another, 0).otherwise(CLOCK_SKEW_MS)
+    came_before = F.col("delivered_ms") < since_ms - ahead_ms
+    return came_before if is_whole else came_before | is_for_another
 
 
 _ARRIVAL = ("delivered_ms", "delivered_partition", "delivered_offset")

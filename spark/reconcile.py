@@ -16,7 +16,8 @@ Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are
     rejected            is among the dead letters, with the reason
 
 Due counts from the asking record, and not before it: what was asked for too late is due at once. What arrived
-before it was asked for was asked for by a record that was not read.
+before it was asked for was asked for by a record that was not read; so was what names a due time that nobody asked for,
+where there is more that was not read.
 """
 
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicNames
 from spark import contested, topic_kinds
-from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
+from spark.facts import ARRIVALS, ASKS, IDENTITY
 from spark.plans import hinted, settled
 from spark.rejections import letters_by_place, number_of_letters, with_rejections
 
@@ -59,7 +60,8 @@ _SENT_BACK = -1
 class Rules(NamedTuple):
     """By what is judged.
 
-    ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None.
+    ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None. ``is_whole``: whether
+    what was asked for before was read, too, as far as there still is any.
     """
 
     as_of_ms: int
@@ -67,6 +69,7 @@ class Rules(NamedTuple):
     late_after_ms: int = 1_000
     since_ms: int | None = None
     until_ms: int | None = None
+    is_whole: bool = True
 
 
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
@@ -83,7 +86,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     known = facts.where(F.col("timestamp_ms") <= rules.as_of_ms)
     kinds = {row["kind"] for row in known.select("kind").distinct().collect()}  # what there is none of is not planned
     letters = letters_by_place(known) if "rejected" in kinds else None
-    folded = fold(known).persist()
+    folded = fold(known, is_whole=rules.is_whole).persist()
     plain = folded.where("is_plain")
     odd_ids = folded.where("is_odd").select("id")
     if "replace" in kinds:
@@ -92,7 +95,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     asked = plain.select(*_asked_once(names))
     if odd is not None:
         theirs = settled(known.join(odd, "id", "left_semi"))
-        again = contested.settle(theirs, names, rules.grace_ms, letters)
+        again = contested.settle(theirs, names, rules.grace_ms, letters, is_whole=rules.is_whole)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
     verdicts = judge(asked, rules)
     if "invalid" in kinds:
@@ -104,7 +107,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     return verdicts.where(_is_meant(rules)).select(*COLUMNS)
 
 
-def fold(facts: DataFrame) -> DataFrame:
+def fold(facts: DataFrame, *, is_whole: bool) -> DataFrame:
     """Facts by identity: counts, and the numbers of the only record of a kind. See `reconcile`."""
     kind = F.col("kind")
     asks, arrives, rolls = kind.isin(*ASKS), kind.isin(*ARRIVALS), kind == "rolled"
@@ -139,18 +142,20 @@ def fold(facts: DataFrame) -> DataFrame:
     # A copy of a retry is due when the sidecar has written it on.
     is_postponed_itself = F.coalesce((c("retries") > 0) | (c("copied_due_ms") == c("due_ms")), F.lit(True))
     is_asked_once = (c("asks") == 1) & ((c("rolls") == 0) | are_copies_true) & is_postponed_itself
-    is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once & ~_came_before_it_was_asked_for()
+    is_plain = (c("takes_back") == 0) & (c("arrivals") <= 1) & is_asked_once & ~_is_of_before(is_whole=is_whole)
     is_unasked = (c("takes_back") + c("asks") + c("rolls") == 0) & c("copied_due_ms").isNull()
     told = sums.select("*", is_plain.alias("is_plain"), (~is_plain & ~is_unasked).alias("is_odd"))
     return told.drop("claimed_ms", "copied_due_ms")
 
 
-def _came_before_it_was_asked_for() -> Column:
-    """Of an identity in `fold`: by more than clocks differ, or for another due time."""
+def _is_of_before(*, is_whole: bool) -> Column:
+    """Of an identity in `fold`: `contested.is_of_before` of what arrived."""
     c = F.col
-    is_for_another = (c("claimed_ms") != c("due_ms")) & (c("level") != _SENT_BACK)
-    ahead_ms = F.when(is_for_another, 0).otherwise(CLOCK_SKEW_MS)
-    return F.coalesce((c("append_time") == 1) & (c("delivered_ms") < c("scheduled_ms") - ahead_ms), F.lit(False))
+    stamped_by_broker = c("append_time") == 1
+    names_its_own = (c("level") == 0) | ((c("level") > 0) & stamped_by_broker)
+    is_for_another = F.coalesce(names_its_own & (c("claimed_ms") != c("due_ms")), F.lit(False))
+    asked_ms = F.when(stamped_by_broker, c("scheduled_ms")).otherwise(0)
+    return F.coalesce(contested.is_of_before(is_for_another, asked_ms, is_whole=is_whole), F.lit(False))
 
 
 def _asked_once(names: TopicNames) -> list[Column | str]:

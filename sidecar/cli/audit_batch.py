@@ -87,7 +87,8 @@ def batch(
             spark = session("batch", master, spark_conf)
         try:
             as_of_ms = given_ms if given_ms is not None else _read_until_ms(spark, facts, began_ms)
-            rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms)
+            is_whole = kafka is None or since_ms is None
+            rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms, is_whole)
             job = Job(settings.topic_names, settings.levels, rules, topics)
             path, notes = facts or f"{out}/facts", list[str]()
             if kafka is not None:

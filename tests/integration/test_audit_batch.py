@@ -3,17 +3,23 @@
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from connectors.contract import TopicNames
+from sidecar.cli import audit_batch
+from sidecar.cli.main import make_app
 from spark.batch import Job, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
 from tests.support.audit_story import LEVELS, NAMES, WHEEL
 
 pytestmark = [pytest.mark.slow]
+
+FROM = "2030-01-01T00:00:00Z"
 
 
 class Empty(Cluster):
@@ -52,3 +58,26 @@ def test_an_audit_that_sees_no_topic_of_ours_says_so(spark: SparkSession, tmp_pa
 def test_a_level_beyond_the_table_is_named(spark: SparkSession, tmp_path: Path) -> None:
     (note,) = notes_of(spark, tmp_path, Empty(WHEEL, "orders", NAMES.level(6)))
     assert note.startswith(f"{NAMES.level(6)} is of no level of the table")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_whole"),
+    [([], True), (["--from", FROM], False), (["--from", FROM, "--facts", "table"], True)],
+)
+def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], *, is_whole: bool
+) -> None:
+    class JudgedError(Exception):
+        pass
+
+    def audit(_: SparkSession, job: Job, *rest: object) -> None:
+        raise JudgedError(job.rules.is_whole)
+
+    for name in ("session", "cluster"):
+        monkeypatch.setattr(audit_batch, name, Mock())
+    monkeypatch.setattr("spark.batch.read_facts", Mock())
+    monkeypatch.setattr("spark.batch.audit", audit)
+    command = ["audit", "batch", "--out", "unused", "--as-of", "2030-01-02T00:00:00Z", *arguments]
+    ended = CliRunner().invoke(make_app("audit"), command)
+    assert isinstance(ended.exception, JudgedError), ended.output
+    assert ended.exception.args == (is_whole,)

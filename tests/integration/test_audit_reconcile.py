@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.audit_story import NAMES, SEND_BACK, WHEEL, Story, rows_of
+from tests.support.audit_story import NAMES, SEND_BACK, WHEEL, Story, rows_of, verdicts_of
 
 pytestmark = pytest.mark.slow
 
@@ -1018,3 +1018,39 @@ def test_the_verdict_is_as_of_a_time_and_of_what_was_asked_for_in_a_range(spark:
     begin = story.BEGIN_MS
     found = rows_of(spark, story, 31 * S, since_ms=begin + 10 * S, until_ms=begin + 30 * S)
     assert sorted((row["id"], row["verdict"]) for row in found) == [("m1", "on_time"), ("m2", "pending")]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_is_due_at_a_time_that_nobody_asked_for_may_be_of_before_what_was_read(
+    spark: SparkSession, *, is_whole: bool
+) -> None:
+    story = Story()
+    for name, delay_ms in (("overlapped", 60 * S), ("pending", 200 * S), ("lost", 60 * S)):
+        schedule(story, name, delay_ms)
+        deliver(story, name, 20 * S, 20 * S)
+    deliver(story, "overlapped", 60 * S, 60 * S)
+    by_level_3(story, "by level", 15 * S)
+    deliver(story, "by level", 20 * S, 20 * S)
+    deliver(story, "by level", 25 * S, 25 * S)
+    # Stamped by their producer: when they came says nothing.
+    story.write(WHEEL, 30 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY="stamped", TIMER_DELAY_MS=10 * S)
+    deliver(story, "stamped", 20 * S, 20 * S)
+    deliver(story, "stamped", 40 * S, 40 * S)
+    found = {one.id: one.verdict for one in verdicts_of(spark, story, 100 * S, is_whole=is_whole)}
+    faulty = {"overlapped": "duplicate", "pending": "early", "lost": "early"}
+    faulty |= {"by level": "duplicate", "stamped": "duplicate"}
+    own = {"overlapped": "on_time", "pending": "pending", "lost": "missing", "by level": "on_time"}
+    assert found == (faulty if is_whole else {**own, "stamped": "on_time"})
+
+
+def test_what_was_not_read_excuses_no_copies_and_nothing_else(spark: SparkSession) -> None:
+    """Stories of which nothing was asked for before."""
+    names = ("delivered_twice", "delivered_and_copied", "stamped_in_the_future", "retried_and_dead", "used_again")
+    names += ("rolled_and_delivered_twice", "postponed_twice", "replaced_and_both_delivered")
+    story = Story()
+    for name in names:
+        STORIES[name][0](story, name)
+    found: dict[str, Expected] = {name: [] for name in names}
+    for one in verdicts_of(spark, story, 100 * S, is_whole=False):
+        found[one.id].append((one.destination, one.retries, one.verdict))
+    assert {name: sorted(rows, key=str) for name, rows in found.items()} == {name: STORIES[name][1] for name in names}
