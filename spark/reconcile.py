@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicNames
 from spark import contested, topic_kinds
-from spark.facts import ARRIVALS, ASKS, IDENTITY
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
 from spark.rejections import letters_by_place, number_of_letters, with_rejections
 
@@ -198,7 +198,9 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
     # A level record from the future waits for its delay from when it was seen: it cannot be early before its own time.
     stamped_by_client = F.coalesce(c("level") > 0, F.lit(False)) & ~c("append_time")
     from_the_future = stamped_by_client & F.coalesce(c("delivered_ms") < c("scheduled_ms"), F.lit(False))
-    is_early = (c("delivered_ms") < c("due_ms")) & ~from_the_future
+    # Nobody waits with what is due when it is asked for: where it seems to have come before, clocks differ.
+    due_at_once = (c("due_ms") <= c("scheduled_ms")) & (c("delivered_ms") >= c("scheduled_ms") - CLOCK_SKEW_MS)
+    is_early = (c("delivered_ms") < c("due_ms")) & ~from_the_future & ~due_at_once
     verdict = (
         F.when(has_come & F.coalesce(cut_in_time, F.lit(False)), "cancel_ignored")
         .when(has_come & c("is_void"), "duplicate")

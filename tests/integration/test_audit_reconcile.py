@@ -141,6 +141,12 @@ def by_level_and_lost(story: Story, name: str) -> None:
 
 
 @tells(("orders", 0, "on_time"))
+def due_at_once_and_stamped_by_a_broker_whose_clock_is_behind(story: Story, name: str) -> None:
+    schedule(story, name, 0, 20 * S)
+    deliver(story, name, 19_990, 20 * S)
+
+
+@tells(("orders", 0, "on_time"))
 def stamped_in_the_future(story: Story, name: str) -> None:
     story.write(NAMES.level(1), 90 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name)
     deliver(story, name, 6 * S, 6 * S)
@@ -709,6 +715,12 @@ def sent_back_twice_by_its_consumer(story: Story, name: str) -> None:
 def sent_back_before_the_audit_began(story: Story, name: str) -> None:
     hop(story, name, 11_010, 4)
     deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=4)
+
+
+@tells((DLQ, 1, "on_time"))
+def a_dead_letter_stamped_by_a_broker_whose_clock_is_behind(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 10_990, 11 * S, DLQ, RECONSUME_TIME=1)
 
 
 @tells((DLQ, 1, "missing"))
