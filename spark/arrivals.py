@@ -8,7 +8,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors.contract import DelayLevels, Header, TopicNames
 from spark import topic_kinds
 from spark.headers import (
-    COUNT_MAX,
     REDRIVES_MAX,
     Headers,
     coordinates,
@@ -104,7 +103,7 @@ def _meant() -> dict[str, Column]:
 def _arrival() -> dict[str, Column]:
     return {
         "destination": F.col("topic"),
-        "retries": count(F.col("reconsume"), COUNT_MAX + 1),
+        "retries": count(F.col("reconsume")),
         "redrives": count(F.col("redrives"), REDRIVES_MAX),
         "due_ms": F.col("out_ms"),
     }

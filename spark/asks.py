@@ -164,7 +164,7 @@ def of_send_back(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
         {
             "retry_topic": topic_kinds.group_topic(names.retry_template, names, c("encoded_group")),
             "dead_letter_topic": topic_kinds.group_topic(names.dead_letter_template, names, c("encoded_group")),
-            "retries": count(c("reconsume")),
+            "retries": count(c("reconsume"), COUNT_MAX),
             "next_level": _next_level(levels),
         }
     )
@@ -289,7 +289,7 @@ def _origin(headers: Headers, names: TopicNames) -> Column:
 
 def _next_level(levels: DelayLevels) -> Column:
     """The level of a failed message's next attempt; null: there is none, and it dies (`contract.retry_level`)."""
-    retries = count(F.col("reconsume")).cast("bigint")
+    retries = count(F.col("reconsume"), COUNT_MAX).cast("bigint")
     most = F.coalesce("max_reconsume", F.lit(DEFAULT_MAX_RECONSUME_TIMES).cast("bigint"))
     wish = F.coalesce("delay", F.lit(0).cast("bigint"))
     chosen = F.when(wish == 0, F.lit(FIRST_RETRY_LEVEL) + retries).otherwise(wish)

@@ -19,8 +19,10 @@ from connectors.contract import (
 ID_MAX_BYTES = 1_000
 """A longer id is cut, and told apart from others by its SHA-256."""
 
-COUNT_MAX = 2**31 - 2
-"""Of retries, as a consumer may tell them; what it sends back then has one more."""
+RETRIES_MAX = 2**31 - 1
+
+COUNT_MAX = RETRIES_MAX - 1
+"""Of retries, as a consumer may tell them: what it sends back then has one more."""
 
 REDRIVES_MAX = 999_999_999
 
@@ -71,7 +73,7 @@ def whole_number(text: Column) -> Column:
     )
 
 
-def count(number: Column, most: int = COUNT_MAX) -> Column:
+def count(number: Column, most: int = RETRIES_MAX) -> Column:
     """A number of retries or redrives as an int; 0 where there is none."""
     return F.when(number.between(0, most), number.cast("int")).otherwise(0)
 

@@ -74,7 +74,7 @@ def sidecar_reads(record: Read) -> dict[str, Any]:
     retries = dict(record.headers).get("RECONSUME_TIME")
     is_hop = (whole_number(retries) or 0) > 0 and NAMES.kind(topic) == "retry"
     return {
-        "kind": "retry" if is_hop and (whole_number(retries) or 0) <= 2**31 - 2 else "scheduled",
+        "kind": "retry" if is_hop and (whole_number(retries) or 0) <= 2**31 - 1 else "scheduled",
         "id": _id(uniq_key or coordinates.encode()),
         "destination": topic,
         "due_ms": record.at_ms + LEVELS.delay_ms(level),

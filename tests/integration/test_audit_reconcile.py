@@ -140,6 +140,12 @@ def by_level_and_lost(story: Story, name: str) -> None:
     story.write(NAMES.level(3), 0, REAL_TOPIC="orders", UNIQ_KEY=name)
 
 
+@tells(("orders", 2**31 - 1, "on_time"))
+def delivered_with_a_number_of_retries_that_nobody_reaches(story: Story, name: str) -> None:
+    schedule(story, name, RECONSUME_TIME=2**31 - 1)
+    deliver(story, name, 20 * S, 20 * S, RECONSUME_TIME=2**31 - 1)
+
+
 @tells(("orders", 0, "on_time"))
 def due_at_once_and_stamped_by_a_broker_whose_clock_is_behind(story: Story, name: str) -> None:
     schedule(story, name, 0, 20 * S)
