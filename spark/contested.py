@@ -210,8 +210,9 @@ def _give(askers: DataFrame, arrivals: DataFrame, *, is_whole: bool) -> DataFram
         F.col("partition").alias("delivered_partition"),
         F.col("offset").alias("delivered_offset"),
     )
-    # a. By the time that they name. What has been taken back in time comes last: it ought to get nothing.
-    wish: list[Column | str] = [F.col("cut_ms").isNotNull(), "due_ms", "timestamp_ms", "offset"]
+    # a. By the time that they name. What has been taken back in time comes last, as it ought to get nothing, and what
+    #    was rejected behind those that were not.
+    wish: list[Column | str] = [F.col("cut_ms").isNotNull(), "is_rejected", "due_ms", "timestamp_ms", "offset"]
     by_due = Window.partitionBy(*_IDENTITY, "due_ms").orderBy(*wish)
     asked = askers.withColumn("nth", F.row_number().over(by_due))
     known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))

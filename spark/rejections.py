@@ -38,15 +38,21 @@ def number_of_letters() -> Column:
 
 
 def letters_by_place(facts: DataFrame) -> DataFrame | None:
-    """``letters``, how many, and a ``code``, by the place of the record that asked; None: there are none."""
+    """``letters``, how many, and a ``code``, by the place of the record that asked; None: there are none.
+
+    A letter that its reader failed and somebody redrove is among the letters again, with one more redrive.
+    """
     letters = (
         facts.where("kind = 'rejected'")
         .groupBy(
             F.col("of_topic").alias("topic"),
             F.col("of_partition").alias("partition"),
             F.col("of_offset").alias("offset"),
+            "redrives",
         )
         .agg(number_of_letters().alias("letters"), F.max("why").alias("code"))
+        .groupBy(*_PLACE)
+        .agg(F.max("letters").alias("letters"), F.max("code").alias("code"))
     )
     hint = hinted(letters)
     if hint is None:

@@ -921,6 +921,13 @@ def rejected_and_parked(story: Story, name: str) -> None:
         bury(story, SEND_BACK, offset, "TOO_MANY_GROUP_TOPICS", 12 * S, UNIQ_KEY=name, REDRIVE_COUNT=16, into=topic)
 
 
+@tells(("orders", 0, "rejected"))
+def rejected_and_redriven_to_where_the_letter_was(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 40 * S, UNIQ_KEY=name, REDRIVE_COUNT=1)
+
+
 @tells((RETRY, 1, "rejected"))
 def a_retry_that_was_rejected_on_its_level(story: Story, name: str) -> None:
     send_back(story, name, 11 * S)
@@ -934,6 +941,21 @@ def sent_back_twice_and_the_second_rejected_on_its_level(story: Story, name: str
     deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1)
     send_back(story, name, 30 * S)
     bury(story, NAMES.level(3), hop(story, name, 30_010, 1), "UNKNOWN_DESTINATION", 40_020, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"), (RETRY, 1, "on_time"))
+def sent_back_twice_and_the_first_rejected(story: Story, name: str) -> None:
+    bury(story, SEND_BACK, send_back(story, name, 11 * S), "TOO_MANY_GROUP_TOPICS", 11_010, UNIQ_KEY=name)
+    send_back(story, name, 12 * S)
+    hop(story, name, 12_010, 1)
+    deliver(story, name, 22_020, 22_010, RETRY, RECONSUME_TIME=1)
+
+
+@tells(("orders", 0, "rejected"), ("orders", 0, "on_time"))
+def used_again_for_the_same_time_and_the_first_rejected(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "RECORD_TOO_LARGE", 20 * S, UNIQ_KEY=name)
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S)
 
 
 @tells((RETRY, 1, "rejected"), (RETRY, 1, "rejected"))
