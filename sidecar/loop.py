@@ -18,7 +18,7 @@ from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.clock_ahead import EARLY_TOLD_FROM_MS, told_early
+from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.suspects import Suspects
@@ -237,8 +237,8 @@ class Loop:
             for source in self.sources
             if isinstance(source, WheelPartition) and source.note
         }
-        if self._clock.ahead_ms >= EARLY_TOLD_FROM_MS:
-            noted["the clock"] = told_early(self._clock.ahead_ms)
+        if early := told_early(self._clock.ahead_ms):
+            noted["the clock"] = early
         self._health.noted = noted
         self._health.disk_full = frozenset(full | self._intake.without_disk)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from connectors.arguments import argument_bytes
 from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Header
 
 Headers = list[tuple[str, bytes | None]]
@@ -140,9 +141,9 @@ class Filter(NamedTuple):
                 case "reason":
                     chosen = chosen._replace(reason=_only(condition, chosen.reason, value.upper()))
                 case "key":
-                    chosen = chosen._replace(key=_only(condition, chosen.key, _bytes(value)))
+                    chosen = chosen._replace(key=_only(condition, chosen.key, argument_bytes(value)))
                 case "id":
-                    chosen = chosen._replace(id=_only(condition, chosen.id, _bytes(value)))
+                    chosen = chosen._replace(id=_only(condition, chosen.id, argument_bytes(value)))
                 case "from":
                     from_ms = _time_ms(condition, value)
                     chosen = chosen._replace(
@@ -152,7 +153,7 @@ class Filter(NamedTuple):
                     to_ms = _time_ms(condition, value)
                     chosen = chosen._replace(to_ms=to_ms if chosen.to_ms is None else min(to_ms, chosen.to_ms))
                 case _ if name.startswith("header.") and len(name) > len("header."):
-                    header = name.removeprefix("header."), _bytes(value)
+                    header = name.removeprefix("header."), argument_bytes(value)
                     chosen = chosen._replace(headers=(*chosen.headers, header))
                 case _:
                     raise FilterError(f"'{condition}': there are reason=, key=, id=, from=, to= and header.NAME=")
@@ -180,11 +181,6 @@ def _only(condition: str, before: T | None, value: T) -> T:
         name = condition.partition("=")[0]
         raise FilterError(f"'{condition}': {name}= stands there already, and no letter has two; ask for one at a time")
     return value
-
-
-def _bytes(argument: str) -> bytes:
-    """As it stands on a command line, also where that is no text."""
-    return argument.encode(errors="surrogateescape")
 
 
 def _time_ms(condition: str, text: str) -> int:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from connectors.arguments import argument_bytes
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, AlwaysJson, At, Delay, delivery_time, scheduled_producer
 from sidecar.cli.send_file import send_lines
@@ -58,7 +59,8 @@ def send(
         raise UsageError("say when with one of --delay, --at and --level")
     when = delivery_time(delay, at) if level is None else {"level": level}
     with scheduled_producer(settings) as producer:
-        receipt = producer.send(topic, _bytes(value), key=None if key is None else _bytes(key), headers=headers, **when)
+        key_bytes = None if key is None else argument_bytes(key)
+        receipt = producer.send(topic, argument_bytes(value), key=key_bytes, headers=headers, **when)
     typer.echo(json.dumps(receipt.to_dict()))
 
 
@@ -66,9 +68,4 @@ def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError(f"--header '{text}' is not name=value")
-    return name, _bytes(value)
-
-
-def _bytes(argument: str) -> bytes:
-    """As it stands on the command line, also where that is no text."""
-    return argument.encode(errors="surrogateescape")
+    return name, argument_bytes(value)

@@ -14,7 +14,12 @@ log = structlog.get_logger("timewheel.wheel")
 
 
 def told_early(ahead_ms: int) -> str:
-    """That messages go out before their time: what is done by a clock that was ahead is not undone when it is set."""
+    """That messages go out before their time: what is done by a clock that was ahead is not undone when it is set.
+
+    Empty where the clock is not ahead by enough to tell.
+    """
+    if ahead_ms < EARLY_TOLD_FROM_MS:
+        return ""
     ahead = format_duration(ahead_ms // 1_000 * 1_000)
     return f"messages were delivered by a clock that was {ahead} ahead: what is due within that time goes out at once"
 

@@ -25,7 +25,7 @@ import structlog
 from confluent_kafka import Message
 
 from sidecar.dispatch.cancels import Cancels
-from sidecar.dispatch.clock_ahead import EARLY_TOLD_FROM_MS, told_early
+from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.in_hand import InHand
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
@@ -277,8 +277,7 @@ class WheelPartition:
             f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
             "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
         )
-        ahead_ms = self._watermark[0] - self._told_ms
-        early = told_early(ahead_ms) if ahead_ms >= EARLY_TOLD_FROM_MS else ""
+        early = told_early(self._watermark[0] - self._told_ms)
         notes = self._intake.clock_ahead.in_words, early, plan_is_old if self._is_plan_old else ""
         return "; ".join(note for note in notes if note)
 

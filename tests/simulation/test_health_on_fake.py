@@ -9,16 +9,12 @@ from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call, InlineCaller
 from sidecar.health import Health, State
 from sidecar.loop import Loop
-from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run
+from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run, watched
 
 
 def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
     world = World(0)
-    clock = HighWaterClock(world.clock)
-    health = Health(clock)
-    process = world.processes["sidecar"] = world.kafka.process("sidecar")
-    clients = make_clients(process, world.settings, clock, InlineCaller())
-    loop = Loop(world.settings, clients, clock, health, world.metrics)
+    loop, health = watched(world)
     world.schedule(20)
     refusal = world.kafka.faults.refuse("orders", code=KafkaError.NOT_ENOUGH_REPLICAS)
 
@@ -44,12 +40,7 @@ def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
 
 def test_it_is_told_that_messages_go_out_early_after_the_clock_was_set_back() -> None:
     world = World(0)
-    clock = HighWaterClock(world.clock)
-    health = Health(clock)
-    process = world.processes["sidecar"] = world.kafka.process("sidecar")
-    loop = Loop(
-        world.settings, make_clients(process, world.settings, clock, InlineCaller()), clock, health, world.metrics
-    )
+    loop, health = watched(world)
     run(world, loop, lambda: bool(loop.sources))
     world.clock.step_wall(-3_600_000)
     loop.turn()

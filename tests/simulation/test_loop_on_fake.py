@@ -125,6 +125,15 @@ class World:
         assert not early
 
 
+def watched(world: World) -> tuple[Loop, Health]:
+    """A sidecar and its health."""
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    process = world.processes["sidecar"] = world.kafka.process("sidecar")
+    clients = make_clients(process, world.settings, clock, InlineCaller())
+    return Loop(world.settings, clients, clock, health, world.metrics), health
+
+
 def make_clients(process: Process, settings: Settings, clock: HighWaterClock, caller: Caller) -> Clients:
     consumer = cast(
         Consumer,
@@ -247,12 +256,7 @@ def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> No
 
 def test_where_no_dead_letter_may_be_written_that_is_told_and_later_ones_are_whole() -> None:
     world = World(0)
-    clock = HighWaterClock(world.clock)
-    health = Health(clock)
-    process = world.processes["sidecar"] = world.kafka.process("sidecar")
-    loop = Loop(
-        world.settings, make_clients(process, world.settings, clock, InlineCaller()), clock, health, world.metrics
-    )
+    loop, health = watched(world)
     world.refuse("closed")
     topic = world.names.dead_letter("g")
     refusal = world.kafka.faults.refuse(topic, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
