@@ -548,6 +548,10 @@ class ScheduledProducer:
             }
         )
         try:
+            # Of a topic that is not there, a reader is told nothing for as long as it may still come into being.
+            known = consumer.list_topics(receipt.schedule_topic, timeout=deadline.left_s).topics[receipt.schedule_topic]
+            if receipt.partition not in known.partitions:
+                raise KafkaException(known.error or KafkaError(KafkaError._UNKNOWN_PARTITION))
             consumer.assign([TopicPartition(receipt.schedule_topic, receipt.partition, receipt.offset)])
             message: Message | None = consumer.poll(deadline.left_s)
             while message is not None and is_about_group(message.error()):

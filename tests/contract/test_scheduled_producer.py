@@ -170,6 +170,23 @@ def test_another_time_is_one_record_that_replaces(bench: Bench, producer: Schedu
     assert (once_more.id, once_more.offset, once_more.deliver_ms) == (receipt.id, last.offset(), 1_893_456_000_000)
 
 
+def test_another_time_of_what_waits_nowhere_is_refused_soon(
+    bench: Bench, producer: ScheduledProducer, names: TopicNames, wheel: str
+) -> None:
+    elsewhere = TopicNames(f"{bench.name}-absent.").wheel
+    for topic, partition, code in (
+        (elsewhere, 0, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        (wheel, 3, KafkaError._UNKNOWN_PARTITION),
+    ):
+        receipt = Receipt(schedule_topic=topic, partition=partition, id="a", topic="orders", deliver_ms=5)
+        began_ms = bench.cluster.clock.monotonic_ms()
+        with pytest.raises(KafkaException) as raised:
+            producer.reschedule(receipt, delay="1s")
+        assert raised.value.args[0].code() == code
+        assert bench.cluster.clock.monotonic_ms() - began_ms < 10_000
+    assert elsewhere not in bench.admin.list_topics(timeout=5).topics
+
+
 def test_a_batch_is_not_waited_for_one_by_one(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
     told: list[Receipt | KafkaError] = []
     with producer:
