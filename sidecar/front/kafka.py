@@ -32,6 +32,10 @@ from sidecar.web.problems import Kind, ProblemError
 ACKNOWLEDGED_WITHIN_S = 5.0
 """How long a request waits for Kafka."""
 
+_TOPIC_KNOWN_WITHIN_MS = 3_000
+"""How long brokers may take to tell of a topic that has just been made. Less than a record has for its acknowledgement:
+that there is no such topic is certain, and no silence of Kafka's."""
+
 RECORD_MAX_BYTES = 16_000_000
 """How large a record may be is the topic's business; this is more than any of them takes."""
 
@@ -129,7 +133,11 @@ class FrontKafka:
     def _config(self, name: str) -> dict[str, Any]:
         settings = self._settings
         common = common_config(settings.bootstrap_servers, settings.kafka, f"{settings.group_id}-{name}")
-        return {**common, "message.max.bytes": RECORD_MAX_BYTES}
+        return {
+            "topic.metadata.propagation.max.ms": _TOPIC_KNOWN_WITHIN_MS,
+            **common,
+            "message.max.bytes": RECORD_MAX_BYTES,
+        }
 
     def _make_scheduler(self) -> TransactionalScheduler:
         settings = self._settings
