@@ -1,6 +1,7 @@
 """Alerts into their topic, with the progress, in one transaction; and into metrics."""
 
 import json
+import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from connectors.client_options import for_consumer, for_producer
+from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters.cluster import until_answered
 from connectors.kafka import common_config, transactional_config
 from spark.alerts import Alert, as_json
@@ -23,6 +25,7 @@ MAX_DESTINATIONS = 100
 """Destinations with a counter of their own; those that come later are counted as ``other``."""
 
 _TIMEOUT_S = 30.0
+_AGAIN_S = 0.1
 _TRANSACTION_TIMEOUT_MS = 600_000
 """A million alerts, when the sidecar has been down, are one transaction."""
 
@@ -110,7 +113,7 @@ class KafkaAlerts:
     def judged_until_ms(self) -> int | None:
         """Up to when everything has been judged, as the last transaction left it."""
         try:
-            (committed,) = self._consumer.committed([self._place], _TIMEOUT_S)
+            committed = self._committed()
         except KafkaException as error:
             raise NotAnsweredError(f"the progress of {self._group} cannot be read: {error.args[0].str()}") from error
         if committed.offset < 0 or not committed.metadata:
@@ -152,6 +155,22 @@ class KafkaAlerts:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _committed(self) -> TopicPartition:
+        """What the group has committed; asked again where the partition's own answer is an error, which looks as if
+        there were none: all alerts of the last hour would be raised again.
+
+        Raises:
+            KafkaException: it does not become known.
+        """
+        deadline = Deadline(SystemClock(), _TIMEOUT_S)
+        while True:
+            (committed,) = self._consumer.committed([self._place], _TIMEOUT_S)
+            if committed.error is None:
+                return committed
+            if deadline.left_s == 0:
+                raise KafkaException(committed.error)
+            time.sleep(_AGAIN_S)
 
     def _produce(self, value: bytes, key: bytes) -> None:
         while True:

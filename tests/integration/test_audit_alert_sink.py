@@ -2,10 +2,11 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark.alert_sink import MAX_DESTINATIONS, AlertMetrics, KafkaAlerts
@@ -81,6 +82,41 @@ def test_one_that_was_taken_over_writes_nothing_more(kafka: Kafka, prefix: str) 
     assert [record.key for record in kafka.read([f"{prefix}TIMEWHEEL-ALERTS"], 2)] == [b"old", b"new"]
     old.close()
     new.close()
+
+
+class Answer:
+    """What `Consumer.committed` gives for a partition; a `TopicPartition` cannot be made with an error."""
+
+    def __init__(self, offset: int, metadata: str = "", error: KafkaError | None = None) -> None:
+        self.offset, self.metadata, self.error = offset, metadata, error
+
+
+class Group:
+    """A consumer whose group has committed something; Kafka says so at last."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+
+    def committed(self, _asked: Sequence[TopicPartition], _timeout_s: float) -> list[Answer]:
+        return [self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]]
+
+
+UNSTABLE = Answer(-1001, error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+
+
+def test_progress_that_is_not_known_yet_is_not_taken_for_none(
+    kafka: Kafka, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was due within the last hour would be alerted a second time."""
+    alerts = sink(kafka, prefix)
+    with monkeypatch.context() as patch:
+        patch.setattr(alerts, "_consumer", Group(UNSTABLE, Answer(0, '{"judged_until_ms": 3000}')))
+        assert alerts.judged_until_ms() == 3_000
+        patch.setattr("spark.alert_sink._TIMEOUT_S", 0.3)
+        patch.setattr(alerts, "_consumer", Group(UNSTABLE))
+        with pytest.raises(NotAnsweredError, match=r"the progress of .* cannot be read"):
+            alerts.judged_until_ms()
+    alerts.close()
 
 
 def test_metrics_are_bounded_and_written_whole(tmp_path: Path) -> None:
