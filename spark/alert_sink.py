@@ -50,7 +50,11 @@ class AlertMetrics:
         )
 
     def judged(self, alerts: Mapping[str, int], until_ms: int) -> None:
-        """Alerts by destination have been raised, and all that was due until then has been judged."""
+        """Alerts by destination have been raised, and all that was due until then has been judged.
+
+        Raises:
+            AuditError: the file cannot be written.
+        """
         for destination, count in alerts.items():
             name = destination
             if name not in self._destinations and len(self._destinations) >= MAX_DESTINATIONS:
@@ -59,7 +63,10 @@ class AlertMetrics:
             self._raised.labels(name).inc(count)
         self._until.set(until_ms / 1000)
         if self._file is not None:
-            write_whole(self._file, generate_latest(self.registry).decode())
+            try:
+                write_whole(self._file, generate_latest(self.registry).decode())
+            except OSError as error:
+                raise AuditError(f"--metrics-file {self._file} cannot be written: {error.strerror}") from error
 
 
 class KafkaAlerts:

@@ -131,6 +131,11 @@ def test_metrics_are_bounded_and_written_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["alerts.prom"]
 
 
+def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match=r"--metrics-file .*absent/alerts.prom cannot be written: No such file"):
+        AlertMetrics(tmp_path / "absent" / "alerts.prom").judged({}, 12_000)
+
+
 def test_without_kafka_that_is_said(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark.alert_sink._TIMEOUT_S", 1.0)
     with socket.socket() as nobody:
