@@ -18,6 +18,8 @@ MAX_IN_FLIGHT_BYTES = 100 * 2**20
 """As `MAX_IN_FLIGHT`, for their size (``pullThresholdSizeForQueue``)."""
 
 ENDLESS = 2**31 - 1
+MOST_RECONSUME_TIMES = ENDLESS - 1
+"""The sidecar rejects a record that says more; whoever means "always" may write ``Integer.MAX_VALUE``, or more."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def reconsume_limit(given: int | None, *, is_orderly: bool) -> int:
         return ENDLESS if is_orderly else MAX_RECONSUME_TIMES
     if given < 0:
         raise ValueError(f"max_reconsume_times is {given}; it is 0 or more, or None for the default")
-    return given
+    return min(given, MOST_RECONSUME_TIMES)
 
 
 def duration_ms(name: str, given: timedelta | str) -> int:

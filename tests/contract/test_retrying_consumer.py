@@ -295,6 +295,15 @@ def test_a_level_can_be_wished_for_a_message(group: Group, level: int | None, he
     assert headers["MAX_RECONSUME_TIMES"] == b"3"
 
 
+@pytest.mark.parametrize("wished", [2**31 - 1, 2**63])
+def test_attempts_without_an_end_are_written_as_the_sidecar_takes_them(fake_bench: Bench, wished: int) -> None:
+    group = Group(fake_bench)
+    group.create(group.send_back, group.retry)
+    group.produce(b"v")
+    fail_once(group, max_reconsume_times=wished)
+    assert headers_of(group.sent_back(1)[0])["MAX_RECONSUME_TIMES"] == b"2147483646"
+
+
 def test_a_level_of_the_batch_is_for_messages_without_their_own(group: Group) -> None:
     group.create(group.send_back, group.retry)
     group.produce(b"0", b"1")

@@ -210,6 +210,7 @@ def test_limits_are_rocketmqs() -> None:
     assert reconsume_limit(None, is_orderly=False) == 16
     assert reconsume_limit(None, is_orderly=True) == ENDLESS
     assert reconsume_limit(0, is_orderly=True) == 0
+    assert reconsume_limit(2**31 - 1, is_orderly=False) == reconsume_limit(2**63, is_orderly=True) == 2**31 - 2
     assert [within_suspend_limits(ms) for ms in (0, 10, 1_000, 30_000, 30_001)] == [10, 10, 1_000, 30_000, 30_000]
 
 
