@@ -10,7 +10,7 @@ class NoSuchGroupError(DeadLettersError):
 
 
 class RefusedError(DeadLettersError):
-    """Kafka refuses to make a topic."""
+    """Kafka refuses to make a topic, or all that is to be written."""
 
 
 class NotAnsweredError(DeadLettersError):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.dead_letters.cluster import Place, until_answered
-from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError
+from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import Filter
 from connectors.dead_letters.offsets import Offsets, runs
@@ -283,7 +283,7 @@ class Redrive:
             except KafkaException as exception:
                 if error.code() in REFUSALS and exception.args[0].code() == KafkaError.INVALID_TXN_STATE:
                     # Kafka knows of no such transaction: it has refused every topic of it.
-                    raise DeadLettersError(
+                    raise RefusedError(
                         f"Kafka refuses what is written ({error.str()}); fix that and run it again, and it goes on "
                         "where it stopped"
                     ) from exception

@@ -15,6 +15,7 @@ from connectors.dead_letters import (
     FilterError,
     NoSuchGroupError,
     NotAnsweredError,
+    RefusedError,
     Summary,
 )
 from sidecar.front.kafka import FrontKafka
@@ -187,6 +188,8 @@ def problem_of(error: DeadLettersError) -> ProblemError:
         return ProblemError(Kind.NO_SUCH_GROUP, str(error))
     if isinstance(error, NotAnsweredError):
         return ProblemError(Kind.UNAVAILABLE, f"Kafka does not answer: {error}")
+    if isinstance(error, RefusedError):
+        return ProblemError(Kind.REFUSED, str(error))
     return ProblemError.of_fields([("to", str(error))])
 
 

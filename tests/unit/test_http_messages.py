@@ -11,6 +11,8 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
+from connectors.dead_letters import RefusedError
+from connectors.dead_letters.cluster import Cluster
 from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
 from sidecar.front.app import make_api
@@ -394,3 +396,17 @@ def test_the_document_is_whole(app: FastAPI) -> None:
             assert operation["summary"], path
             assert any(int(status) < 300 for status in operation["responses"]), path
             assert not path.startswith("/api/") or "503" in operation["responses"], path
+
+
+def test_a_redrive_that_kafka_refuses_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("DLQ-billing")
+    settings = Settings(kafka={"log_level": 0})
+
+    def refuse(_cluster: Cluster, topic: str, _configs: object) -> None:
+        raise RefusedError(f"'{topic}' cannot be created: Broker: Topic authorization failed")
+
+    monkeypatch.setattr(Cluster, "create", refuse)
+    answer = ask(make_api(settings, FrontKafka(settings, kafka)), "POST", "/dead-letters/billing/redrive", {})
+    assert (answer.status_code, answer.json()["type"]) == (502, f"{PATH}/refused")
+    assert "'SCHEDULE_TOPIC_XXXX-redriven' cannot be created" in answer.json()["detail"]
