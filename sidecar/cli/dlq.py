@@ -98,7 +98,8 @@ def list_groups(settings: Settings, as_json: Json = False) -> None:
         reasons = "\n".join(f"{one_line(reason)} {count:,}" for reason, count in summary.reasons.most_common())
         counts = (f"{count:,}" for count in (summary.redriven, summary.total))
         table.add_row(plain(one_line(summary.group)), f"{summary.waiting:,}", plain(reasons), *counts)
-    Console().print(table)
+    with paged() as console:
+        console.print(table)
 
 
 @with_settings(only=_SETTINGS)

@@ -52,6 +52,15 @@ def test_groups_and_reasons_are_told_as_they_are(kafka: InMemoryKafka, run: Run)
     assert "\x1b" not in listed.stdout
 
 
+def test_a_long_group_is_told_whole_where_nobody_looks(
+    kafka: InMemoryKafka, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For grep: a file or another program has no width of its own."""
+    monkeypatch.delenv("COLUMNS")
+    bury(kafka, f"DLQ-{'g' * 100}", ("RECONSUME_TIME", b"17"))
+    assert f" {'g' * 100} " in run("list").stdout
+
+
 def test_no_letter_writes_a_line_that_looks_like_another(kafka: InMemoryKafka, run: Run) -> None:
     forged = b"x\nRETRY_TOPIC: forged\n    key = forged\n0-7  2030\x1b[2J"
     headers: Headers = [("a\n    b", forged), ("UNIQ_KEY", forged), ("RECONSUME_TIME", b"1")]
