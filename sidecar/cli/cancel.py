@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 import typer
 from confluent_kafka import KafkaError
 
+from connectors.producer import ScheduleError, check_cancellable
 from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import NoOutcome
 from sidecar.cli import sidecar_api
@@ -56,15 +57,21 @@ def cancel(
     With --wait, it prints an outcome for each receipt, in their order: cancelled, too_late (already delivered), unknown
     (no such message), or undecided if --timeout was too short. The exit code is 0 if all are cancelled, otherwise 1.
     Only the sidecar that works on the message's wheel partition knows the outcome: --http-address names it.
+
+    A message on a level topic cannot be cancelled. Its receipt is reported on stderr by its number and has no line of
+    output; the others are cancelled all the same, and the exit code is 1.
     """
     timeout_ms = duration_ms("--timeout", timeout)
-    given = receipts(words)
-    if not given:
+    all_given = receipts(words)
+    if not all_given:
         raise UsageError("there is no receipt on stdin")
+    given = _cancellable(all_given)
     places = _cancel_all(settings, given)
     if not wait:
         for receipt, (partition, offset) in zip(given, places, strict=True):
             typer.echo(json.dumps({"id": receipt.id, "partition": partition, "offset": offset}))
+        if len(given) < len(all_given):
+            raise typer.Exit(1)
         return
     outcomes, reasons = _wait_for_outcomes(settings, given, places, timeout_ms / 1000)
     for receipt, place in zip(given, places, strict=True):
@@ -74,7 +81,7 @@ def cancel(
     if reasons:
         told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
         raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(places)} cancels: {told_once}")
-    if set(outcomes.values()) - {"cancelled"}:
+    if set(outcomes.values()) - {"cancelled"} or len(given) < len(all_given):
         raise typer.Exit(1)
 
 
@@ -95,9 +102,31 @@ def reschedule(
     given = receipts([word])
     if len(given) != 1:
         raise UsageError(f"one receipt at a time; stdin has {len(given)}")
+    (receipt,) = _cancellable(given)
     with scheduled_producer(settings) as producer:
-        again = producer.reschedule(given[0], **when)
+        again = producer.reschedule(receipt, **when)
     typer.echo(json.dumps(again.to_dict()))
+
+
+def _cancellable(given: list[Receipt]) -> list[Receipt]:
+    """Those whose message can be cancelled; the others are told of.
+
+    Raises:
+        UsageError: there are none.
+    """
+    cancellable = []
+    for number, receipt in enumerate(given, 1):
+        try:
+            check_cancellable(receipt)
+        except ScheduleError as error:
+            if len(given) == 1:
+                raise UsageError(str(error)) from error
+            typer.echo(f"timewheel: receipt {number}: {error}", err=True)
+        else:
+            cancellable.append(receipt)
+    if not cancellable:
+        raise UsageError("none of the messages can be cancelled")
+    return cancellable
 
 
 def _cancel_all(settings: Settings, given: list[Receipt]) -> list[Place]:

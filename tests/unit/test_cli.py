@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import pytest
 import typer
 import yaml
 
+import sidecar.cli.cancel
 import sidecar.cli.send
 from connectors import ScheduledProducer
 from connectors.receipt import Receipt
@@ -341,12 +343,42 @@ def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     assert "timewheel: ;" not in ended.stderr, "the sentence goes on in its own line"
 
 
-def test_a_receipt_of_a_level_is_refused_before_any_cancel_is_written(timewheel: Run, closed_address: str) -> None:
-    wheel = Receipt(schedule_topic="wheel", partition=0, id="a", topic="orders", deliver_ms=5)
+def receipts_on_stdin(*receipts: Receipt) -> TextIOWrapper:
+    return TextIOWrapper(BytesIO("\n".join(map(str, receipts)).encode()))
+
+
+def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    kafka = InMemoryKafka()
+    for queue in ("wheel", "1"):
+        kafka.create_topic(f"SCHEDULE_TOPIC_XXXX-{queue}")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda _: nullcontext(producer))
+    first = producer.send("orders", "v", delay="1h")
+    level = producer.send("orders", "v", level=1)
+    last = producer.send("orders", "v", delay="1h")
+    environment.setattr(sys, "stdin", receipts_on_stdin(first, level, last))
+    ended = timewheel("cancel", "-")
+    assert ended.exit_code == 1
+    assert [json.loads(line)["id"] for line in ended.stdout.splitlines()] == [first.id, last.id]
+    (told,) = ended.stderr.splitlines()
+    assert told.startswith("timewheel: receipt 2: the message waits on a level topic")
+
+
+@pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "1s"]], ids=" ".join)
+def test_a_receipt_of_a_level_alone_is_a_usage_error(timewheel: Run, closed_address: str, command: list[str]) -> None:
     level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
-    ended = timewheel("cancel", "--bootstrap-servers", closed_address, wheel.encode(), level.encode())
-    assert ended.exit_code == 2
-    assert ended.stderr.startswith("timewheel: receipt 2: the message waits on a level topic")
+    ended = timewheel(*command, "--bootstrap-servers", closed_address, level.encode())
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("timewheel: the message waits on a level topic")
+
+
+def test_receipts_of_levels_alone_are_a_usage_error(timewheel: Run, closed_address: str) -> None:
+    level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
+    ended = timewheel("cancel", "--bootstrap-servers", closed_address, level.encode(), level.encode())
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines()[-1] == "timewheel: none of the messages can be cancelled"
 
 
 def test_what_is_no_text_on_the_command_line_is_sent_as_it_stands(
