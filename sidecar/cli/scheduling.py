@@ -111,7 +111,7 @@ def receipts(words: list[str]) -> list[Receipt]:
     """The receipts of words; ``-`` stands for those on stdin, one a line, also as the JSON that ``send`` prints."""
     given: list[str] = []
     for word in words:
-        given += filter(None, map(_word, sys.stdin)) if word == "-" else [word]
+        given += filter(None, map(_word, sys.stdin.buffer)) if word == "-" else [word]
     decoded = []
     for number, word in enumerate(given, 1):
         try:
@@ -121,8 +121,8 @@ def receipts(words: list[str]) -> list[Receipt]:
     return decoded
 
 
-def _word(line: str) -> str:
-    line = line.strip()
+def _word(raw: bytes) -> str:
+    line = raw.decode(errors="replace").strip()
     if not line.startswith("{"):
         return line
     try:

@@ -374,6 +374,13 @@ def test_a_receipt_of_a_level_alone_is_a_usage_error(timewheel: Run, closed_addr
     assert ended.stderr.startswith("timewheel: the message waits on a level topic")
 
 
+def test_what_is_no_text_on_stdin_is_no_receipt(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\xff\xfe\n"), encoding="utf-8"))
+    ended = timewheel("cancel", "-")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "is no receipt; pass the word that 'timewheel send' printed" in ended.stderr
+
+
 def test_receipts_of_levels_alone_are_a_usage_error(timewheel: Run, closed_address: str) -> None:
     level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
     ended = timewheel("cancel", "--bootstrap-servers", closed_address, level.encode(), level.encode())
