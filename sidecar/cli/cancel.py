@@ -189,8 +189,8 @@ def _ask(api: SidecarApi, place: Place, topic: str) -> _Told:
         answer = api.get(f"/api/v1/cancels/{place[0]}/{place[1]}")
     except NoAnswerError as error:  # it may be starting
         return _Told(None, str(error))
-    if answer.status == 503:  # a worker is starting
-        return _Told(None, answer.json(but_for=503)["detail"])
+    if answer.status in (503, 504):  # a worker is starting, or has just ended
+        return _Told(None, answer.json(but_for=answer.status)["detail"])
     told = answer.json(but_for=404)
     if "topic" not in told:
         raise TimewheelError(f"the sidecar answers {answer.status}: {told}")

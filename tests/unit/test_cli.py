@@ -27,6 +27,7 @@ from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
 from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
+from sidecar.cli.sidecar_api import Answer
 from sidecar.data_dir import DataDir
 from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unknown_environment
 from sidecar.topic_plan import plan_topics
@@ -341,6 +342,35 @@ def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     assert ended.exit_code == 2
     assert option.split("=")[0] in ended.stderr
     assert "timewheel: ;" not in ended.stderr, "the sentence goes on in its own line"
+
+
+class AskedTwice:
+    """A sidecar whose worker ends while it is asked, and knows the outcome when it is back."""
+
+    def __init__(self, _settings: Settings) -> None:
+        decided = {"topic": "SCHEDULE_TOPIC_XXXX-wheel", "outcome": "cancelled"}
+        self._answers = [Answer(504, '{"detail": "no answer from worker 1"}'), Answer(200, json.dumps(decided))]
+
+    def __enter__(self) -> "AskedTwice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self, _path: str) -> Answer:
+        return self._answers.pop(0)
+
+
+def test_a_worker_that_ends_while_it_is_asked_for_an_outcome_is_asked_again(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda _: nullcontext(producer))
+    environment.setattr(sidecar.cli.cancel, "SidecarApi", AskedTwice)
+    ended = timewheel("cancel", "--wait", producer.send("orders", "v", delay="1h").encode())
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "cancelled\n", "")
 
 
 def receipts_on_stdin(*receipts: Receipt) -> TextIOWrapper:
