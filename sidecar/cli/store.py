@@ -86,7 +86,10 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 @contextmanager
 def _at_rest(directory: Path) -> Iterator[list[Path]]:
     """The wheel partitions of a directory that no sidecar uses, for as long as the block lasts."""
-    if not directory.is_dir():
-        raise DataDirectoryError(f"{directory} is no directory")
-    with at_rest(directory):
-        yield stores(directory)
+    try:
+        if not directory.is_dir():
+            raise DataDirectoryError(f"{directory} is no directory")
+        with at_rest(directory):
+            yield stores(directory)
+    except OSError as error:
+        raise DataDirectoryError(f"{directory} cannot be read: {error.strerror}") from error

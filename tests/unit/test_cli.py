@@ -1,5 +1,6 @@
 """The command: help with an example that runs, exit codes that scripts rely on, sentences instead of tracebacks."""
 
+import errno
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import yaml
 
 import sidecar.cli.cancel
 import sidecar.cli.send
+import sidecar.cli.store
 from connectors import ScheduledProducer
 from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
@@ -530,6 +532,19 @@ def test_looking_at_a_directory_at_rest_writes_nothing_into_it(timewheel: Run, t
     with DataDir(tmp_path):
         ended = timewheel("store", "verify", tmp_path)
     assert (ended.exit_code, "in use by a sidecar" in ended.stderr) == (4, True)
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_directory_that_cannot_be_read_ends_with_4(
+    timewheel: Run, environment: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    def denied(_directory: Path) -> list[Path]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    environment.setattr(sidecar.cli.store, "stores", denied)  # root may read everything
+    ended = timewheel("store", command, tmp_path)
+    assert (ended.exit_code, ended.stdout) == (4, "")
+    assert ended.stderr == f"timewheel: {tmp_path} cannot be read: Permission denied\n"
 
 
 def test_a_directory_that_the_embedded_kafka_cannot_use_ends_with_4(timewheel: Run, tmp_path: Path) -> None:
