@@ -42,6 +42,9 @@ def pending(
     as_json: Json = False,
 ) -> None:
     """List what waits on the wheel partitions of a running sidecar, the soonest first."""
+    for option, given in (("--topic", topic), ("--id", message_id)):
+        if given == "":
+            raise UsageError(f"{option} is empty; leave it out to list them all")
     query = {"limit": str(limit)}
     if topic is not None:
         query["topic"] = topic

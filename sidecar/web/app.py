@@ -45,6 +45,11 @@ def _time_ms(value: object) -> object:
     return epoch_ms(zoned_time(_BARE_PLUS.sub(r"\1+\2", value), remedy))
 
 
+def _or_default(default: object) -> BeforeValidator:
+    """A parameter that is there and empty, as forms and templates send those that nobody has filled in."""
+    return BeforeValidator(lambda value: default if value == "" else value)
+
+
 TimeMs = Annotated[
     int,
     Field(ge=0, le=_TIME_MAX_MS),
@@ -144,9 +149,13 @@ def make_app(
     )
     async def pending(
         id: Annotated[  # noqa: A002
-            str | None, Query(max_length=4_096, description="Only the message with this UNIQ_KEY.")
+            str | None,
+            Query(max_length=4_096, description="Only the message with this UNIQ_KEY."),
+            _or_default(None),
         ] = None,
-        topic: Annotated[str | None, Query(max_length=512, description="Only messages for this topic.")] = None,
+        topic: Annotated[
+            str | None, Query(max_length=512, description="Only messages for this topic."), _or_default(None)
+        ] = None,
         from_ms: Annotated[
             TimeMs,
             Query(
@@ -154,14 +163,18 @@ def make_app(
                 description="Due, or rolled, at this time or later; ISO 8601 with a zone, or epoch ms.",
                 examples=["2030-01-31T09:00:00Z"],
             ),
+            _or_default(0),
         ] = 0,
         until_ms: Annotated[
             TimeMs,
             Query(alias="to", description="Due, or rolled, before this time; ISO 8601 with a zone, or epoch ms."),
+            _or_default(_TIME_MAX_MS),
         ] = _TIME_MAX_MS,
-        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
+        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), _or_default(LIMIT_DEFAULT)] = LIMIT_DEFAULT,
         after: Annotated[
-            str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before.", max_length=60)
+            str | None,
+            Query(pattern=CURSOR_PATTERN, description="`next` of the page before.", max_length=60),
+            _or_default(None),
         ] = None,
     ) -> Response:
         if ask is None:

@@ -92,7 +92,7 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
     messages.sort(key=lambda message: _cursor(message))
-    messages = messages[: _WHOLE.validate_python(query.get("limit", LIMIT_DEFAULT))]
+    messages = messages[: _WHOLE.validate_python(query.get("limit") or LIMIT_DEFAULT)]
     total = sum(one["total"] for one in told)
     following = str(_cursor(messages[-1])) if messages and total > len(messages) else None
     return JSONResponse({"total": total, "messages": messages, "partitions": partitions, "next": following})

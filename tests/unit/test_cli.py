@@ -322,6 +322,8 @@ def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_pa
         ["reschedule", "no-receipt"],
         ["pending", "--within", "soon"],
         ["pending", "--limit", "0"],
+        ["pending", "--id", ""],
+        ["pending", "--topic", ""],
         ["switch"],
     ],
     ids=" ".join,

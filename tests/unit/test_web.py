@@ -238,7 +238,6 @@ def test_pending_messages_are_asked_for_by_ms_or_by_time(asked: Asked, told: str
         ("2030-01-01 09:00", "has no time zone"),
         ("2030-01-01T09:00:00 01", "is no time"),
         ("1.5", "is no time"),
-        ("", "is no time"),
         ("-1", "greater than or equal to 0"),
         ("1969-12-31T23:59:59Z", "greater than or equal to 0"),
         ("0001-01-01T00:00:00+23:59", "greater than or equal to 0"),
@@ -253,6 +252,13 @@ def test_a_time_that_cannot_be_meant_is_refused_with_its_remedy(asked: Asked, to
     assert fault["field"] == "to"
     assert reason in fault["message"]
     assert not asked.queries
+
+
+def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -> None:
+    assert asked.client.get("/api/v1/pending?id=&topic=&from=&to=&limit=&after=").status_code == 200
+    assert asked.client.get("/api/v1/pending").status_code == 200
+    empty, absent = asked.queries
+    assert empty == absent
 
 
 def test_a_token_may_have_any_characters(health: Health, switches: Switches, outcomes: CancelOutcomes) -> None:

@@ -138,6 +138,7 @@ def test_the_limit_is_that_of_one() -> None:
     assert limited["total"] == 1_000
     assert limited["next"] == "1-0-1"
     assert told(merge_pending({"limit": "3.0"}, answers)) == limited, "which a worker reads as 3"
+    assert len(told(merge_pending({"limit": ""}, answers))["messages"]) == 100
 
 
 def test_there_is_no_next_page_behind_the_last_message() -> None:
