@@ -1,20 +1,22 @@
 """``timewheel progress``: committed progress, for the partitions that stopped because it is missing or out of range."""
 
 import json
+import re
 from typing import Annotated
 
 import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from rich.console import Console
 from rich.table import Table
 
 from sidecar import topics
 from sidecar.cli.options import with_settings
+from sidecar.cli.pager import paged
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
+_OFFSET = re.compile("[0-9]{1,18}")
 
 
 def register(app: typer.Typer) -> None:
@@ -61,17 +63,20 @@ def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", hel
     for row in rows:
         shown = "none" if row["committed"] is None else str(row["committed"])
         table.add_row(str(row["topic"]), str(row["partition"]), shown, str(row["begin"]), str(row["end"]))
-    Console().print(table)
+    with paged() as console:
+        console.print(table)
 
 
 @with_settings(only=_SETTINGS)
 def set_progress(
     settings: Settings,
     topic: Annotated[str, typer.Option(help="The schedule topic, logical or physical name.")],
-    partition: Annotated[int, typer.Option(min=0, help="Its partition.")],
+    partition: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Its partition.")],
     to: Annotated[str, typer.Option(help="beginning (deliver all that is there), end (skip all), or an offset.")],
 ) -> None:
     """Commit where a partition goes on. The sidecars of the group have to be stopped."""
+    if to not in ("beginning", "end") and not _OFFSET.fullmatch(to):
+        raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
     admin = topics.reach_kafka(settings)
     place = TopicPartition(settings.topic_names.physical(topic), partition)
     match to:
@@ -79,10 +84,8 @@ def set_progress(
             offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
         case "end":
             offset = _offsets(admin, [place], OffsetSpec.latest())[place.topic, partition]
-        case _ if to.isascii() and to.isdigit():
-            offset = int(to)
         case _:
-            raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
+            offset = int(to)
     chosen = ConsumerGroupTopicPartitions(settings.group_id, [TopicPartition(place.topic, partition, offset)])
     try:
         answer = admin.alter_consumer_group_offsets([chosen])[settings.group_id].result(30)
