@@ -115,6 +115,29 @@ def test_a_stop_before_anything_is_begun_is_heeded(name: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, f"timewheel: {name} before anything was begun\n")
 
 
+ENDED_AT_WORK = """
+import os, signal, sys
+from sidecar.cli import main
+
+def work():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("went on")
+    finally:
+        print("cleaned up")
+
+main.make_app = lambda command: work
+sys.argv = ["timewheel", "demo"]
+main.main()
+"""
+
+
+def test_a_command_that_is_ended_cleans_up() -> None:
+    """The demo has processes, send --file has records whose receipts are to be told, status --watch has the screen."""
+    ended = subprocess.run([sys.executable, "-c", ENDED_AT_WORK], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "cleaned up\n", "")
+
+
 @pytest.fixture
 def closed_address() -> str:
     """An address of this machine where nothing listens."""
