@@ -79,8 +79,11 @@ class Chunk:
             count += 1
         if count == 0:
             return None, self
-        head = Chunk(records[:count], size_bytes)
-        return head, Chunk(records[count:], max(0, self.size_bytes - size_bytes)) if count < len(records) else None
+        if count == len(records):
+            return self, None
+        # The parts together count as much as the whole did: what was added is taken off again, no more and no less.
+        head = Chunk(records[:count], min(size_bytes, self.size_bytes))
+        return head, Chunk(records[count:], self.size_bytes - head.size_bytes)
 
 
 class LevelPartition:

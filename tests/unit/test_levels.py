@@ -201,6 +201,39 @@ def test_a_partition_is_full_by_records_or_by_bytes_and_has_room_again_at_half()
         assert partition.waiting == 1
 
 
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [([0] + [10_000] * 9, {"max_records": 9}), ([10_000] + [0] * 9, {"max_bytes": 20_000})],
+    ids=["larger than told", "smaller than told"],
+)
+def test_what_has_gone_out_counts_no_more_though_sizes_are_known_about_only(
+    sizes: list[int], most: dict[str, int]
+) -> None:
+    """The first of a few records stands for all of them, as far as keys and headers go."""
+
+    def read(partition: LevelPartition) -> None:
+        begin = partition.position
+        headers: list[Headers] = [[("REAL_TOPIC", b"orders"), ("X", bytes(size))] for size in sizes]
+        partition.offer([a_message(begin + n, headers=each, key=b"k") for n, each in enumerate(headers)], NOW_MS)
+
+    def batches_until_full(partition: LevelPartition) -> int:
+        for count in range(1_000):
+            if partition.is_full:
+                return count
+            read(partition)
+        raise AssertionError("it is never full")
+
+    partition = a_partition(max_bytes=1_000_000)
+    for _ in range(100):
+        read(partition)
+        take(partition, **most)
+        partition.confirm()
+        take(partition)
+        partition.confirm()
+    assert partition.waiting == 0
+    assert batches_until_full(partition) == batches_until_full(a_partition(max_bytes=1_000_000))
+
+
 # --- undeliverable records --------------------------------------------------------------------------------------------
 
 
