@@ -299,8 +299,8 @@ class TimerStore:
         """How many are pending from ``from_ms`` on and before ``until_ms``, and the first ``limit``.
 
         A generator that yields after every few milliseconds of work. The store may be used between two steps; what was
-        sent meanwhile is left out, so that what is returned can be read at once. Rolled messages count at the time of
-        their roll. Raises CorruptFile, OSError.
+        sent meanwhile is left out, and what was taken back where its place has been freed, so that what is returned can
+        be read at once. Rolled messages count at the time of their roll. Raises CorruptFile, OSError.
         """
         query = Query(
             self._timer_log,
@@ -320,7 +320,8 @@ class TimerStore:
                 total, records = 0, np.empty(0, TIMER_LOG_RECORD)
             else:
                 total, records = yield from query.by_topic(topic_hash)
-        return total, Loaded.of(records[due_ms(records) >= self._wheel.live_from_ms])
+        is_there = records["offset_py"] >= self._payload_log.start_position
+        return total, Loaded.of(records[is_there & (due_ms(records) >= self._wheel.live_from_ms)])
 
     @property
     def pending_count(self) -> int:

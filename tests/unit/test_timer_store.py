@@ -419,6 +419,32 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
         store.close(None, {})
 
 
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(("topic", "uniq_key"), [(None, None), ("orders", None), (None, b"same")])
+def test_what_a_query_has_found_may_be_cancelled_and_its_place_freed_meanwhile(
+    tmp_path: Path, topic: str | None, uniq_key: bytes | None
+) -> None:
+    id_hash = None if uniq_key is None else int(hash_ids([uniq_key])[0])
+    topic_hash = None if topic is None else hash_topic(topic)
+    for count in itertools.count(1):
+        store = opened(tmp_path / f"{count}").store
+        old = put(store, [Message(5_000 + n, b"same", "orders", b"old %d" % n) for n in range(20)])
+        kept = [Message(15_000 + n, b"same", "orders", b"kept %d" % n) for n in range(20)]
+        put(store, kept)
+        steps = store.query(0, 2**62, 100, id_hash=id_hash, topic_hash=topic_hash)
+        if sum(1 for _ in itertools.islice(steps, count)) < count:
+            store.close(None, {})
+            break
+        store.delete(old)
+        surveyed(store, 0)
+        store.checkpoint(40, store.marks(), {})
+        _, found = result_of(steps)
+        payloads = store.read(found.payload_pos, found.payload_size)
+        assert [payload for payload in payloads if payload.startswith(b"kept")] == [one.payload for one in kept]
+        store.close(None, {})
+    assert count > 3
+
+
 def test_each_step_of_a_query_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 10)
     store = opened(tmp_path).store
