@@ -50,6 +50,9 @@ IDLE_WAIT_MS = 200
 NEVER_MS = -1
 """A time at which nothing is due."""
 
+WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
+"""What Kafka says of a dead letter, and would of a smaller one, too: a compacted topic takes none without a key."""
+
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
 
@@ -400,7 +403,8 @@ class Loop:
         refused = [each for each in records if self._put.topic_of(*each) in refusals]
         for source, record in refused or records:
             refusal = refusals.get(self._put.topic_of(source, record), next(iter(refusals.values())))
-            if refusal[0] == self._dead_letter_topic and refusal[2].code() in CLOSED:
+            is_in_vain = refusal[2].code() in WHATEVER_ITS_SIZE or self._put.is_smallest(source, record)
+            if refusal[0] == self._dead_letter_topic and is_in_vain:
                 self._tell_that_dead_letters_wait(source, refusal)
             else:
                 self._put.refuse(source, record, _refused(refusal))

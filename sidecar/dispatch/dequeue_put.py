@@ -52,6 +52,10 @@ class DequeuePut:
         else:
             self._refused[coordinates] = rejection
 
+    def is_smallest(self, source: Source, record: Outgoing) -> bool:
+        """Whether its dead letter carries no more than the reason by now."""
+        return self._letter_size.get(coordinates_of(source, record)) is Size.REASON_ONLY
+
     def put(self, publishing: Publishing, drafts: Sequence[Draft], now_ms: int = 0) -> None:
         """Produce every record of the drafts, in order.
 

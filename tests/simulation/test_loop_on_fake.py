@@ -254,12 +254,22 @@ def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> No
     world.judge()
 
 
-def test_where_no_dead_letter_may_be_written_that_is_told_and_later_ones_are_whole() -> None:
+@pytest.mark.parametrize(
+    ("code", "letter"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, b"0"),
+        (KafkaError.INVALID_RECORD, b"0"),  # a compacted topic, and a record without a key
+        (KafkaError.POLICY_VIOLATION, b""),  # which may be one of sizes
+    ],
+)
+def test_where_no_dead_letter_may_be_written_that_is_told_and_it_is_as_whole_as_it_may_be(
+    code: int, letter: bytes
+) -> None:
     world = World(0)
     loop, health = watched(world)
     world.refuse("closed")
     topic = world.names.dead_letter("g")
-    refusal = world.kafka.faults.refuse(topic, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    refusal = world.kafka.faults.refuse(topic, code=code)
     world.schedule_for_level(1, b"closed")
     world.schedule(20)
     told: list[str] = []
@@ -269,12 +279,12 @@ def test_where_no_dead_letter_may_be_written_that_is_told_and_later_ones_are_who
         return sum(topic in reason for reason in told) > 10
 
     run(world, loop, is_told_often)
-    assert f"'{topic}': Broker: Topic authorization failed" in told
+    assert f"'{topic}': {KafkaError(code).str()}" in told
     assert world.dead() == []
     world.kafka.faults.allow(refusal)
     run(world, loop, all_committed(world))
-    assert [value for value, _ in world.dead()] == [b"0"]
-    world.judge()
+    assert [value for value, _ in world.dead()] == [letter]
+    assert len(world.delivered()) == 20
 
 
 def test_many_refused_records_hold_up_their_own_partitions_alone() -> None:
