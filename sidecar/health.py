@@ -106,7 +106,8 @@ class Health:
     recovered: float = 0.0
     """The share of that which is done, all partitions together."""
     troubled: dict[str, str] = field(default_factory=dict)
-    """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full."""
+    """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full, or its memory
+    while delivery is stopped."""
     destinations_away: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` of a destination -> why it takes nothing just now, while all others go on."""
     noted: dict[str, str] = field(default_factory=dict)

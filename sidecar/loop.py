@@ -53,6 +53,8 @@ NEVER_MS = -1
 WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
 """What Kafka says of a dead letter, and would of a smaller one, too: a compacted topic takes none without a key."""
 
+WAITS_FOR_DELIVERY = "takes in no more, cancels included, until delivery is started: what waits for that leaves no room"
+
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
 
@@ -224,12 +226,14 @@ class Loop:
             except SOURCE_FAILURES as error:
                 self._intake.fail(source, error)
             else:
+                place = f"{source.topic}-{source.partition}"
                 if source.trouble:
-                    place = f"{source.topic}-{source.partition}"
                     told = recovering if source.is_recovering else troubled
                     told[place] = source.trouble
                     if isinstance(source, WheelPartition) and source.is_disk_full:
                         full.add(place)
+                elif self._switches.stop_dequeue and isinstance(source, WheelPartition) and source.is_full:
+                    troubled[place] = WAITS_FOR_DELIVERY
         if recovering:  # those that are through count, too: the share never falls
             replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))

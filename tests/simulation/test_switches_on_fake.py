@@ -8,7 +8,7 @@ import pytest
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.health import Health
-from sidecar.loop import Loop
+from sidecar.loop import WAITS_FOR_DELIVERY, Loop
 from sidecar.switches import Switches
 from tests.simulation.test_loop_on_fake import World, all_committed, begin, make_clients, run
 
@@ -92,5 +92,8 @@ def test_what_only_delivery_can_take_off_a_wheel_is_held_up_to_a_size(tmp_path: 
         later_ms = world.clock.monotonic_ms() + 2_000
         loop = run(world, loop, lambda later_ms=later_ms: world.clock.monotonic_ms() > later_ms)  # type: ignore[misc]
     assert 250 <= world.ingested("wheel") <= 300
+    assert loop._health.warnings() == [f"{world.names.wheel}-0: {WAITS_FOR_DELIVERY}"]
     world.switches.stop_dequeue = False
     run(world, loop, lambda: len(world._read(world.names.dead_letter("g"))) == 800)
+    loop.turn()
+    assert loop._health.warnings() == []
