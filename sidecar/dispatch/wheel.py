@@ -123,10 +123,9 @@ class WheelPartition:
         # 1. What was committed.
         progress = WheelProgress.decode(start.metadata, start.offset, settings.plan)
         self._committed = self._taken_position = start.offset
-        self._watermark = self._taken_watermark = progress.watermark
+        self._taken_watermark = progress.watermark
         self._committed_lowest_needed = self._taken_lowest_needed = progress.lowest_needed
         self._oldest_pending = progress.lowest_needed
-        self._plans = progress.plans
         self._is_plan_old = progress.plans.since[-1][1] != settings.plan
         """Whether the settings hold only after a later start."""
         # 2. What is on disk.
@@ -144,7 +143,7 @@ class WheelPartition:
         self.case = opened.case
         self._store = opened.store
         # 3. What waits.
-        self._ready = Ready(self._store, self._watermark)
+        self._ready = Ready(self._store, progress.watermark)
         self._late = Late()
         self._view = WheelView(topic, partition, self._store, self._ready, self._late, topic_names_of(opened.extra))
         self._in_hand = InHand(self._view.real_topic)
@@ -195,7 +194,7 @@ class WheelPartition:
             log.warning(
                 "settings not taken over",
                 partition=partition,
-                plans=len(self._plans.since),
+                plans=len(progress.plans.since),
                 lowest_needed=progress.lowest_needed,
                 operator_action="start again once the oldest pending messages are delivered; until then roll_window, "
                 "precision_ms, max_delay and levels hold here as they did before",
@@ -224,7 +223,7 @@ class WheelPartition:
         Where the disk is full, ``trouble`` says so, and ``position`` stays at the first record that is not taken in.
         """
         self._told_ms = now_ms
-        self._now_ms = max(now_ms, self._now_ms, self._watermark[0])
+        self._now_ms = max(now_ms, self._now_ms, self._intake.watermark[0])
         self._intake.offer(messages, self._now_ms, now_ms)
 
     def reached_end(self, offset: int) -> None:
@@ -273,11 +272,12 @@ class WheelPartition:
     @property
     def note(self) -> str:
         """What an operator should know of it though nothing is held up; empty when there is nothing."""
+        changes = len(self._intake.plans.since)
         plan_is_old = (
-            f"settings have changed {len(self._plans.since)} times since the oldest pending message was written: "
+            f"settings have changed {changes} times since the oldest pending message was written: "
             "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
         )
-        early = told_early(self._watermark[0] - self._told_ms)
+        early = told_early(self._intake.watermark[0] - self._told_ms)
         notes = self._intake.clock_ahead.in_words, early, plan_is_old if self._is_plan_old else ""
         return "; ".join(note for note in notes if note)
 
@@ -296,9 +296,9 @@ class WheelPartition:
         if self.is_recovering:
             return []
         self._now_ms = max(self._now_ms, now_ms)
-        now_ms = max(now_ms, self._watermark[0])
+        now_ms = max(now_ms, self._intake.watermark[0])
         records: list[Outgoing] = []
-        watermark = self._watermark
+        watermark = self._intake.watermark
         while max_records > 0 and max_bytes > 0:
             # 1. Stored records in order: by now, or what was due before the first of those that arrived due came.
             arrived_ms = self._late.first_arrived_ms
@@ -350,7 +350,7 @@ class WheelPartition:
         return offset, WheelProgress(
             watermark=self._taken_watermark,
             lowest_needed=lowest_needed,
-            plans=self._plans.without_those_before(lowest_needed),
+            plans=self._intake.plans.without_those_before(lowest_needed),
             hits_ahead=tuple(hit - offset for hit in self._intake.decisions.hits_ahead(offset)),
             buried=tuple(replacement - lowest_needed for replacement in buried),
             open_below=offset - self._cancels.open_from(lowest_needed, offset),
@@ -369,12 +369,12 @@ class WheelPartition:
         done_below = self._done_below
         if done_below > self._committed or self._lowest_needed(done_below) > self._committed_lowest_needed:
             return True
-        return self.is_disk_full and self._past_its_slot(self._watermark) > self._watermark
+        return self.is_disk_full and self._past_its_slot(self._intake.watermark) > self._intake.watermark
 
     def confirm(self) -> None:
         self._ready.confirm()
         self._late.confirm()
-        self._watermark, self._committed = self._taken_watermark, self._taken_position
+        self._committed = self._taken_position
         self._committed_lowest_needed = self._taken_lowest_needed
         self._cancels.passed(self._committed_lowest_needed)
         self._cancels.bury(self._replacements_buried, self._committed_lowest_needed)
@@ -382,9 +382,9 @@ class WheelPartition:
             self._cancels.not_rolled(uniq_key)
         self._buried = []
         self._checkpoints.committed(self._committed)
-        self._store.advance(self._watermark[0])
+        self._store.advance(self._taken_watermark[0])
         self._in_hand.hold([])
-        self._tell_outcomes(self._intake.confirm(self._watermark, self._committed), self._committed)
+        self._tell_outcomes(self._intake.confirm(self._taken_watermark, self._committed), self._committed)
 
     def bury(self, records: list[Outgoing]) -> None:
         """Of what was taken, these go to the dead letters; has to be called before `progress` is asked for."""
@@ -498,7 +498,7 @@ class WheelPartition:
     def _look(self, now_ms: int) -> Generator[None, None, None]:
         """Look at the whole wheel, a step a tick; what is stored meanwhile has higher offsets than ``committed``."""
         committed = self._committed
-        oldest = yield from self._view.look(now_ms, self._watermark[0])
+        oldest = yield from self._view.look(now_ms, self._intake.watermark[0])
         found = committed if oldest is None else min(oldest, committed)
         # Never back: a retention has taken what was told as not needed, and after a start a slot holds it again.
         self._oldest_pending = max(self._oldest_pending, found)

@@ -77,8 +77,10 @@ class WheelIntake:
         self.position = self._replay_from = read_from
         """The next offset to be read."""
         self._replay_until = start.offset
-        self._watermark = progress.watermark
-        self._plans = progress.plans
+        self.watermark = progress.watermark
+        """All up to it and below the committed offset is done."""
+        self.plans = progress.plans
+        """By which records are read."""
         self._parser = parser
         self._copies = copies
         self._cancels = cancels
@@ -165,7 +167,7 @@ class WheelIntake:
         if self.is_held or self._in_hand.is_awaited:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
-        self._expire_cancels(self._watermark[0])
+        self._expire_cancels(self.watermark[0])
 
     def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
         """The transaction in hand is final, and the progress with it.
@@ -173,7 +175,7 @@ class WheelIntake:
         Returns:
             By the offset of the cancel, the outcomes that are final now.
         """
-        self._watermark = watermark
+        self.watermark = watermark
         self.brought = {offset: at for offset, at in self.brought.items() if at >= committed}
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         return self.decisions.confirm(committed)
@@ -182,7 +184,7 @@ class WheelIntake:
 
     def _stage_alike(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
         """Stage records that are alike, all at once; False: nothing is done, they have to be staged one by one."""
-        plan_from, plan = self._plans.since[-1]
+        plan_from, plan = self.plans.since[-1]
         first, last = messages[0].offset() or 0, messages[-1].offset() or 0
         is_apart = (first < self._replay_until) == (last < self._replay_until)  # from what else is to be read
         if len(messages) <= FEW or self._trace or first < plan_from or not is_apart:
@@ -225,7 +227,7 @@ class WheelIntake:
         records = alike.outgoing(messages, due_ms, told)
         staged = zip(records, due_ms, alike.timestamps_ms, alike.ids, alike.topics, repeat(False), strict=False)
         if is_replayed:
-            schedules += [one for one in staged if (one[1], one[0][6]) > self._watermark]
+            schedules += [one for one in staged if (one[1], one[0][6]) > self.watermark]
         elif not is_any_due:
             schedules += staged
         else:
@@ -246,9 +248,9 @@ class WheelIntake:
 
     def _stage_each(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
         """Stage any records, one by one; False: one of them has to be read again, with all that follows it."""
-        plain, replay_until, watermark = self._parser.plain, self._replay_until, self._watermark
+        plain, replay_until, watermark = self._parser.plain, self._replay_until, self.watermark
         schedules, cancels = self._staging.schedules, self._staging.cancels
-        last_from, last_plan = self._plans.since[-1]
+        last_from, last_plan = self.plans.since[-1]
         plain_from = BEYOND_ALL_OFFSETS if self._trace else last_from
         max_delay_ms, rolls_from_ms = last_plan.max_delay_ms, _rolls_from_ms(last_plan)
         # Short: it runs once a record. `position` is brought up to date for those that look at it.
@@ -289,7 +291,7 @@ class WheelIntake:
         if headers is UNREADABLE_HEADERS:
             self._reject(UNREADABLE, message, [], offset, now_ms)
             return True
-        plan = self._plans.of(offset)
+        plan = self.plans.of(offset)
         request = self._parser.parse(headers, offset, timestamp_ms, plan)
         if isinstance(request, Rejection):
             self._reject(request, message, headers, offset, now_ms)
@@ -357,7 +359,7 @@ class WheelIntake:
                 self._take_in(now_ms)
             if self._is_cancelled_copy(Schedule(*parsed), offset):
                 return
-        if replayed and (act_ms, offset) <= self._watermark:
+        if replayed and (act_ms, offset) <= self.watermark:
             return
         if rolls:
             next_roll_ms = 0
@@ -390,7 +392,7 @@ class WheelIntake:
         staging = self._staging
         # Where some of it has to be in for anything to be sent, all of it has: sending makes the room.
         within_quota = bool(staging) and staging.first_offset >= self._sends_from
-        for cancels, hits in staging.take_in(self._watermark, within_quota=within_quota):
+        for cancels, hits in staging.take_in(self.watermark, within_quota=within_quota):
             self.decisions.applied(cancels, hits, self.position, now_ms, is_behind=self._is_behind)
 
     def _hand_over(self, now_ms: int) -> None:

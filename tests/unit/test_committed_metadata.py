@@ -83,7 +83,7 @@ def test_a_hundred_changes_of_settings_fit_beside_a_message_that_waits(tmp_path:
     wheel.close()
     after = opened(tmp_path, *committed, 100, now_ms=due_ms + 20_000, plan=plan)
     assert after.note == ""
-    assert after._plans.since[-1] == (100, plan)
+    assert after._intake.plans.since[-1] == (100, plan)
 
 
 def test_the_settings_before_hold_while_there_is_no_room_for_others() -> None:
