@@ -39,7 +39,7 @@ def settle(
     askers = _with_standing(_with_letters(who_asks(facts), letters), facts)
     askers = settled(_with_cut(askers, facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
-    given = _give(askers, arrivals, is_whole=is_whole)
+    given = _with_letters_of_postponed(_give(askers, arrivals, is_whole=is_whole), facts, letters)
     rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
     counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
@@ -119,6 +119,23 @@ def _with_letters(askers: DataFrame, letters: DataFrame) -> DataFrame:
     told = askers.join(letters, _PLACE, "left")
     is_rejected, is_refused = F.col("code").isNotNull(), F.coalesce(_is_refused(), F.lit(False))
     return told.select(*askers.columns, is_rejected.alias("is_rejected"), is_refused.alias("is_refused"))
+
+
+def _with_letters_of_postponed(given: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:
+    """With ``is_rejected`` also where what was rejected is a postponed copy; that names nobody, but waits for a time.
+
+    Of several that waited for it none is, unless there is a letter for each that has not come.
+    """
+    buried = facts.where("kind = 'postponed'").join(letters, _PLACE).groupBy(*_IDENTITY, _waits_until())
+    told = hinted(buried.agg(F.count("*").alias("buried")))
+    if told is None:
+        return given
+    has_not_come = F.col("arrivals") == 0
+    alike = Window.partitionBy(*_IDENTITY, "waits_until")
+    has_a_letter = has_not_come & (F.sum(has_not_come.cast("int")).over(alike) <= F.col("buried"))
+    rows = given.withColumn("waits_until", _waits_until()).join(told, [*_IDENTITY, "waits_until"], "left")
+    is_rejected = F.col("is_rejected") | F.coalesce(has_a_letter, F.lit(False))
+    return rows.withColumn("is_rejected", is_rejected).drop("waits_until", "buried")
 
 
 def _is_refused() -> Column:

@@ -1004,6 +1004,21 @@ def cancelled_and_used_again_and_postponed_and_rejected(story: Story, name: str)
     bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 36 * S, UNIQ_KEY=name)
 
 
+@tells(("orders", 0, "rejected"), ("orders", 0, "cancelled_too_late"))
+def postponed_and_rejected_and_then_replaced(story: Story, name: str) -> None:
+    origin = schedule(story, name, 10 * S)
+    copy = postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 16 * S, UNIQ_KEY=name)
+    replace(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "rejected"), ("orders", 0, "cancelled_too_late"))
+def postponed_from_a_level_and_rejected_and_then_replaced(story: Story, name: str) -> None:
+    by_level_3(story, name)
+    bury(story, WHEEL, postpone(story, name, 10 * S, 10 * S), "UNKNOWN_DESTINATION", 16 * S, UNIQ_KEY=name)
+    replace(story, name, 20 * S, 20 * S)
+
+
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
