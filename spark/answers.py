@@ -172,7 +172,7 @@ class Answers(NamedTuple):
 
     def due_over_time(self, bucket_ms: int) -> tuple[model.DueAt, ...]:
         rows = (
-            self.verdicts.where(_has_come() | _is_expected())
+            self.verdicts.where((_has_come() | _is_expected()) & F.col("due_ms").isNotNull())
             .groupBy(_bucket(bucket_ms))
             .agg(
                 F.count_if(_is_expected()).alias("expected"),

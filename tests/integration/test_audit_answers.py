@@ -6,9 +6,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark.answers import Answers
 from spark.facts import SCHEMA
-from spark.reconcile import Rules
+from spark.reconcile import Rules, reconcile
 from spark.report import model
-from tests.support.audit_story import NAMES
+from tests.support.audit_story import NAMES, Story, facts_of
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +46,18 @@ def test_places_where_faults_gather_are_counted_where_not_all_are_shown(answers:
     offenders = answers.offenders()
     assert (len(offenders.rows), offenders.left_out) == (model.MAX_ROWS, PLACES + 1 - model.MAX_ROWS)
     assert (offenders.rows[0].kind, offenders.rows[0].name, offenders.rows[0].faulty) == ("level", "wheel", HOURS)
+
+
+def test_what_was_redriven_twice_was_never_due_and_is_named(spark: SparkSession) -> None:
+    story = Story()
+    story.write("DLQ-billing", 0, UNIQ_KEY="a", RECONSUME_TIME=1)
+    for at_ms in (1_000, 2_000):
+        story.write("orders", at_ms, UNIQ_KEY="a", REDRIVE_COUNT=1)
+    rules = Rules(as_of_ms=story.due(100_000))
+    facts = spark.createDataFrame(facts_of(spark, story.records).collect(), SCHEMA)
+    judged = reconcile(facts, NAMES, rules)
+    verdicts = spark.createDataFrame(judged.collect(), judged.schema)
+    spark.catalog.clearCache()
+    report = Answers(verdicts, facts, NAMES, rules).report()
+    assert [(message.id, message.verdict) for message in report.faulty] == [("a", model.Verdict.DUPLICATE)]
+    assert (report.verdicts.duplicate, report.due_over_time) == (1, ())
