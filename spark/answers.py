@@ -43,7 +43,7 @@ class Answers(NamedTuple):
             verdicts=self.counts(),
             faulty=faulty,
             faulty_left_out=faulty_left_out,
-            notes=tuple(notes[: model.MAX_ROWS]),
+            notes=bounded(notes),
             lateness=self.lateness(),
             lateness_by_topic=self.lateness_by(F.col("destination")),
             lateness_by_level=self.lateness_by(_level_name()),
@@ -283,6 +283,14 @@ class Answers(NamedTuple):
 
     def _delivered(self) -> DataFrame:
         return self.verdicts.where(_has_come() & F.col("lateness_ms").isNotNull())
+
+
+def bounded(notes: Sequence[str]) -> tuple[str, ...]:
+    """Notes as many as a report holds; the last of them says how many it lacks."""
+    if len(notes) <= model.MAX_ROWS:
+        return tuple(notes)
+    shown = notes[: model.MAX_ROWS - 1]
+    return *shown, f"There are {len(notes) - len(shown):,} more of these notes, which are left out."
 
 
 def _has_come() -> Column:

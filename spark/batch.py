@@ -107,7 +107,7 @@ def audit(spark: SparkSession, job: Job, facts_path: str, out: str, notes: Seque
         tables.write(judged, verdicts_path)
         spark.catalog.clearCache()
     if job.destinations:
-        notes = [*notes, f"Only messages for {', '.join(job.destinations)}, retries and dead letters were judged."]
+        notes = [f"Only messages for {', '.join(job.destinations)}, retries and dead letters were judged.", *notes]
     with step("answering"):
         return Answers(tables.read(spark, verdicts_path), facts, job.names, job.rules).report(notes)
 

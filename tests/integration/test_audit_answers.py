@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark.answers import Answers
+from spark.answers import Answers, bounded
 from spark.facts import SCHEMA
 from spark.reconcile import Rules, reconcile
 from spark.report import model
@@ -61,3 +61,11 @@ def test_what_was_redriven_twice_was_never_due_and_is_named(spark: SparkSession)
     report = Answers(verdicts, facts, NAMES, rules).report()
     assert [(message.id, message.verdict) for message in report.faulty] == [("a", model.Verdict.DUPLICATE)]
     assert (report.verdicts.duplicate, report.due_over_time) == (1, ())
+
+
+def test_notes_that_are_left_out_are_counted() -> None:
+    notes = [f"No topic orders-{number} is to be seen." for number in range(model.MAX_ROWS + 50)]
+    shown = bounded(notes)
+    assert len(shown) == model.MAX_ROWS
+    assert shown[-1] == "There are 51 more of these notes, which are left out."
+    assert bounded(notes[:-50]) == tuple(notes[:-50])
