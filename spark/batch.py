@@ -5,11 +5,11 @@ DIR/verdicts   a row a message (Delta), `spark.reconcile.COLUMNS`
 DIR/report.*   the findings (`spark.report`)
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import DelayLevels, TopicKind, TopicNames
@@ -31,8 +31,6 @@ class Job(NamedTuple):
     names: TopicNames
     levels: DelayLevels
     rules: Rules
-    destinations: tuple[str, ...] = ()
-    """Only messages for these topics, and retries and dead letters; empty: for all that are named."""
 
 
 def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step: Step) -> list[str]:
@@ -44,7 +42,7 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     ours = audited_topics(existing, job.names, len(job.levels))
     with step(f"reading {len(ours)} schedule, retry and dead-letter topics"):
         _append(spark, cluster, job, existing, ours, path, is_first=True)
-    named = set(job.destinations) or named_destinations(spark, path, job.names)
+    named = set(job.rules.destinations) or named_destinations(spark, path, job.names)
     found = sorted((named & existing.keys()) - set(ours))
     with step(f"reading {len(found)} destinations"):
         _append(spark, cluster, job, existing, found, path, is_first=False)
@@ -102,17 +100,10 @@ def audit(spark: SparkSession, job: Job, facts_path: str, out: str, notes: Seque
     verdicts_path = f"{out}/verdicts"
     with step("judging"):
         judged = reconcile(facts, job.names, job.rules)
-        if job.destinations:
-            judged = judged.where(_is_for(job.destinations, job.names))
         tables.write(judged, verdicts_path)
         spark.catalog.clearCache()
-    if job.destinations:
-        notes = [f"Only messages for {', '.join(job.destinations)}, retries and dead letters were judged.", *notes]
+    only = ", ".join(job.rules.destinations)
+    if only:
+        notes = [f"Only messages for {only}, retries and dead letters were judged.", *notes]
     with step("answering"):
         return Answers(tables.read(spark, verdicts_path), facts, job.names, job.rules).report(notes)
-
-
-def _is_for(destinations: Collection[str], names: TopicNames) -> Column:
-    kind = topic_kinds.kind(F.col("destination"), names)
-    is_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
-    return F.col("destination").isin(*destinations) | F.col("destination").isNull() | is_group

@@ -26,13 +26,20 @@ _REFUSED_WHEN_READ = (ErrorCode.DELAY_TOO_LONG, ErrorCode.UNREADABLE_HEADERS)
 
 
 def settle(
-    facts: DataFrame, names: TopicNames, grace_ms: int, letters: DataFrame | None, *, is_whole: bool
+    facts: DataFrame,
+    names: TopicNames,
+    grace_ms: int,
+    letters: DataFrame | None,
+    is_read: Column,
+    *,
+    is_whole: bool,
 ) -> DataFrame:
     """The rows that `spark.reconcile.judge` judges, of the facts of some ids.
 
     Args:
         is_whole: see `spark.reconcile.Rules`.
         letters: dead letters of whatever was rejected (`spark.rejections.letters_by_place`); None: there are none.
+        is_read: whether what has come for a ``destination`` is among the facts.
     """
     if letters is None:
         letters = facts.select(*_PLACE, F.col("why").alias("code")).limit(0)
@@ -44,7 +51,7 @@ def settle(
     counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
     is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
-    return _with_void(settled(counted), grace_ms).select(
+    return _with_void(settled(counted), grace_ms, is_read).select(
         *_IDENTITY,
         *_PLACE,
         F.col("timestamp_ms").alias("scheduled_ms"),
@@ -324,12 +331,12 @@ def _place_of_arrival() -> Column:
 # --- 4. who is void ---------------------------------------------------------------------------------------------------
 
 
-def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
+def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
     """With ``is_void``: a replacement that found nothing to replace.
 
     It found what it names if that had not gone out, and was not void itself; or if that ought not to have gone out, and
     the replacement came, or another in its stead. What it names may be older than what was read: a replacement that
-    came is believed, where nothing of that id before it is here.
+    came is believed, where nothing of that id before it is here; so is one that replaces what may have come, unread.
     """
     has_come = F.col("arrivals") > 0
     replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
@@ -339,13 +346,13 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
         F.col("offset").alias("named_offset"),
         F.col("cut_offset").alias("offset"),
         (F.col("kind") == "replace").alias("can_be_void"),
-        (~has_come & ~F.col("is_rejected")).alias("was_there"),
-        was_in_time.alias("had_to_be_there"),
+        (~has_come & ~F.col("is_rejected") & (is_read | was_in_time)).alias("was_there"),
+        (was_in_time | ~(is_read | has_come | F.col("is_rejected"))).alias("may_have_been_there"),
     )
     links = settled(named.join(replacements, ["partition", "offset"]))
     believed = _with_nothing_before(given).select(*_PLACE)
     carried_out = _carried_out(links, replacements).withColumn("is_carried_out", F.lit(True))
-    taken = links.join(carried_out, _PLACE, "left").where("was_there or (is_carried_out and had_to_be_there)")
+    taken = links.join(carried_out, _PLACE, "left").where("was_there or (is_carried_out and may_have_been_there)")
     first = taken.where("not can_be_void").select(*_PLACE).unionAll(believed).distinct()
     chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
     found = _reached(first, chained).withColumn("has_found", F.lit(True))
@@ -356,7 +363,7 @@ def _with_void(given: DataFrame, grace_ms: int) -> DataFrame:
 def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
     """Places of replacements that came, and of those that were replaced in turn by one that did."""
     came = replacements.where("replacement_has_come").select(*_PLACE)
-    if links.where("had_to_be_there and not was_there and not replacement_has_come").isEmpty():
+    if links.where("may_have_been_there and not was_there and not replacement_has_come").isEmpty():
         return came
     back = links.where("can_be_void and was_there").select(
         "topic", "partition", F.col("offset").alias("named_offset"), F.col("named_offset").alias("offset")

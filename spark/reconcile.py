@@ -20,12 +20,13 @@ before it was asked for was asked for by a record that was not read; so was what
 where there is more that was not read.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import TopicNames
+from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
@@ -61,7 +62,8 @@ class Rules(NamedTuple):
     """By what is judged.
 
     ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None. ``is_whole``: whether
-    what was asked for before was read, too, as far as there still is any.
+    what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these, for
+    groups, and for none that can be told; empty: all of them. What came for others need not have been read.
     """
 
     as_of_ms: int
@@ -70,6 +72,7 @@ class Rules(NamedTuple):
     since_ms: int | None = None
     until_ms: int | None = None
     is_whole: bool = True
+    destinations: tuple[str, ...] = ()
 
 
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
@@ -95,7 +98,8 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     asked = plain.select(*_asked_once(names))
     if odd is not None:
         theirs = settled(known.join(odd, "id", "left_semi"))
-        again = contested.settle(theirs, names, rules.grace_ms, letters, is_whole=rules.is_whole)
+        is_read = _is_for(rules.destinations, names)
+        again = contested.settle(theirs, names, rules.grace_ms, letters, is_read, is_whole=rules.is_whole)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
     verdicts = judge(asked, rules)
     if "invalid" in kinds:
@@ -104,7 +108,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
         verdicts = verdicts.unionByName(_redriven_twice(folded, known, names))
-    return verdicts.where(_is_meant(rules)).select(*COLUMNS)
+    return verdicts.where(_is_meant(rules) & _is_for(rules.destinations, names)).select(*COLUMNS)
 
 
 def fold(facts: DataFrame, *, is_whole: bool) -> DataFrame:
@@ -277,3 +281,12 @@ def _is_meant(rules: Rules) -> Column:
     since = F.lit(True) if rules.since_ms is None else asked_ms >= rules.since_ms
     until = F.lit(True) if rules.until_ms is None else asked_ms < rules.until_ms
     return since & until
+
+
+def _is_for(destinations: Collection[str], names: TopicNames) -> Column:
+    """Whether a message is for one of these, for a group, or for none that can be told."""
+    if not destinations:
+        return F.lit(True)
+    kind = topic_kinds.kind(F.col("destination"), names)
+    is_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
+    return F.col("destination").isin(*destinations) | F.col("destination").isNull() | is_group

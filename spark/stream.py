@@ -70,7 +70,7 @@ class Ingest:
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
         self._topics = self._open()
-        self._named = set(job.destinations)
+        self._named = set(job.rules.destinations)
         self._marked_ms = 0
         self._compacted_ms, self._vacuumed_ms = now_ms(), 0
 
@@ -186,7 +186,7 @@ class Ingest:
         wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
         # What has been read up to some time has been looked at: what is new, is of that day or later.
         since_day = _day(self._marked_ms - _DAY_MS) if self._marked_ms else None
-        if not self._job.destinations:
+        if not self._job.rules.destinations:
             self._named |= named_destinations(self._spark, self._facts, self._job.names, since_day)
         wanted |= self._named & existing.keys()  # a topic may be made long after it was named
         new = sorted(wanted.difference(*self._topics.values()))

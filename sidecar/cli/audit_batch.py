@@ -88,8 +88,8 @@ def batch(
         try:
             as_of_ms = given_ms if given_ms is not None else _read_until_ms(spark, facts, began_ms)
             is_whole = kafka is None or since_ms is None
-            rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms, is_whole)
-            job = Job(settings.topic_names, settings.levels, rules, topics)
+            rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms, is_whole, topics)
+            job = Job(settings.topic_names, settings.levels, rules)
             path, notes = facts or f"{out}/facts", list[str]()
             if kafka is not None:
                 notes = read_facts(spark, kafka, job, path, Step)

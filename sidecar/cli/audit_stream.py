@@ -72,7 +72,7 @@ def stream(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _: stopped.append(received))
         try:
-            job = Job(settings.topic_names, settings.levels, Rules(0), topics)
+            job = Job(settings.topic_names, settings.levels, Rules(0, destinations=topics))
             ingest = Ingest(spark, kafka, job, facts, checkpoint, batch_records, _tell, _now_ms)
             if available_now:
                 with Step("reading what there is"):

@@ -40,7 +40,7 @@ class Empty(Cluster):
 
 
 def notes_of(spark: SparkSession, path: Path, cluster: Cluster, names: TopicNames = NAMES) -> list[str]:
-    job = Job(names, LEVELS, Rules(0), ("orders",))
+    job = Job(names, LEVELS, Rules(0, destinations=("orders",)))
     return read_facts(spark, cluster, job, str(path), lambda _: nullcontext())
 
 

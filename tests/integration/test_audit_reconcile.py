@@ -1075,6 +1075,28 @@ def test_the_verdict_is_as_of_a_time_and_of_what_was_asked_for_in_a_range(spark:
     assert sorted((row["id"], row["verdict"]) for row in found) == [("m1", "on_time"), ("m2", "pending")]
 
 
+def test_what_became_of_messages_for_other_destinations_may_not_have_been_read(spark: SparkSession) -> None:
+    story = Story()
+    for name in ("moved too late", "moved at the last moment", "moved and lost"):
+        schedule(story, name, REAL_TOPIC="payments")
+    replace(story, "moved too late", 21 * S, 40 * S)
+    replace(story, "moved at the last moment", 19 * S, 40 * S)
+    deliver(story, "moved at the last moment", 59 * S, 59 * S)
+    replace(story, "moved and lost", 5 * S, 40 * S)
+    schedule(story, "moved to and fro")
+    schedule(story, "moved to and fro", 40 * S, 5 * S, TIMER_REPLACE_UNIQKEY="moved to and fro", REAL_TOPIC="payments")
+    replace(story, "moved to and fro", 6 * S, 40 * S)
+    deliver(story, "moved to and fro", 46 * S, 46 * S)
+    found = verdicts_of(spark, story, 100 * S, destinations=("orders",))
+    assert [(one.id, one.destination, one.verdict) for one in found] == [
+        ("moved and lost", "orders", "missing"),
+        ("moved at the last moment", "orders", "on_time"),
+        ("moved to and fro", "orders", "cancelled"),
+        ("moved to and fro", "orders", "on_time"),
+        ("moved too late", "orders", "cancelled_too_late"),
+    ]
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_what_is_due_at_a_time_that_nobody_asked_for_may_be_of_before_what_was_read(
     spark: SparkSession, *, is_whole: bool
