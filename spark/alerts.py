@@ -24,8 +24,8 @@ from connectors.contract import TopicNames
 from spark import tables
 from spark.errors import AuditError
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE, SCHEMA
-from spark.reconcile import Rules, reconcile
-from spark.stream import READ_UNTIL
+from spark.reconcile import Rules, is_for, reconcile
+from spark.stream import READ_UNTIL, kept_destinations
 
 HORIZON_MS = 3_600_000
 """How far ahead a survey looks, and how far back the first look does."""
@@ -95,6 +95,8 @@ class Watch:
         self._grace_ms = grace_ms
         self._sink = sink
         self._tell = tell
+        self._destinations = kept_destinations(tables.read_facts(spark, facts))
+        self._is_judged = is_for(self._destinations, names)
         self._surveyed_ms: int | None = None
         self._settled_ms = 0
         self._judged_ms = sink.judged_until_ms()
@@ -128,10 +130,11 @@ class Watch:
     def _overdue(self, begin_ms: int, as_of_ms: int) -> Iterator[Alert]:
         known = self._known(as_of_ms)
         from_ms, to_ms = begin_ms - self._grace_ms, as_of_ms - self._grace_ms
-        suspects = _suspects(known, from_ms, to_ms).persist()
+        suspects = _suspects(known.where(self._is_judged), from_ms, to_ms).persist()
         if suspects.isEmpty():
             return iter(())
-        related, rules = _related(known, suspects), Rules(as_of_ms, self._grace_ms)
+        related = _related(known, suspects)
+        rules = Rules(as_of_ms, self._grace_ms, destinations=self._destinations)
         is_meant = _is_within(F.col("due_ms"), from_ms, to_ms)
         judged = reconcile(related, self._names, rules).where(is_meant).persist()
         unseen = _unseen(related, judged)
@@ -160,7 +163,7 @@ class Watch:
         self._settled_ms = as_of_ms - STRAGGLERS_MS
         settled = self._settled()
         soon = _is_within(_due(), as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
-        ids = settled.where(F.col("kind").isin(*_ASKING) & soon).select("id").distinct()
+        ids = settled.where(F.col("kind").isin(*_ASKING) & soon & self._is_judged).select("id").distinct()
         tables.write(_related(settled, ids).select(_COLUMNS), self._survey)
         self._surveyed_ms = as_of_ms
         tables.vacuum(self._spark, self._survey, is_private=True)

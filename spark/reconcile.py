@@ -62,8 +62,8 @@ class Rules(NamedTuple):
     """By what is judged.
 
     ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None. ``is_whole``: whether
-    what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these, for
-    groups, and for none that can be told; empty: all of them. What came for others need not have been read.
+    what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these,
+    for groups, and for none that can be told; empty: all. What came for others need not have been read.
     """
 
     as_of_ms: int
@@ -98,7 +98,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     asked = plain.select(*_asked_once(names))
     if odd is not None:
         theirs = settled(known.join(odd, "id", "left_semi"))
-        is_read = _is_for(rules.destinations, names)
+        is_read = is_for(rules.destinations, names)
         again = contested.settle(theirs, names, rules.grace_ms, letters, is_read, is_whole=rules.is_whole)
         asked = plain.join(odd, "id", "left_anti").select(*_asked_once(names)).unionByName(again)
     verdicts = judge(asked, rules)
@@ -108,7 +108,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
         verdicts = verdicts.unionByName(_redriven_twice(folded, known, names))
-    return verdicts.where(_is_meant(rules) & _is_for(rules.destinations, names)).select(*COLUMNS)
+    return verdicts.where(_is_meant(rules) & is_for(rules.destinations, names)).select(*COLUMNS)
 
 
 def fold(facts: DataFrame, *, is_whole: bool) -> DataFrame:
@@ -283,7 +283,7 @@ def _is_meant(rules: Rules) -> Column:
     return since & until
 
 
-def _is_for(destinations: Collection[str], names: TopicNames) -> Column:
+def is_for(destinations: Collection[str], names: TopicNames) -> Column:
     """Whether a message is for one of these, for a group, or for none that can be told."""
     if not destinations:
         return F.lit(True)

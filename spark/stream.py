@@ -9,6 +9,9 @@ new, are given to one more query, from their beginning. What waits for a month i
 
 From time to time a row of the kind ``read_until`` says up to when everything has been read: an audit of the table is
 as of then, so that what only has not been read yet is not missing.
+
+A table that is begun with destinations has a row of the kind ``only`` for each, and is of no others for life: what came
+for those is not in it, and would be missing.
 """
 
 import json
@@ -30,6 +33,7 @@ from spark.facts import SCHEMA, to_facts
 from spark.sources import read_streams_by_kind
 
 READ_UNTIL = "read_until"
+ONLY = "only"
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
@@ -162,7 +166,7 @@ class Ingest:
         """
         known = _table_or_none(self._spark, f"{self._checkpoint}/topics")
         facts = _table_or_none(self._spark, self._facts)
-        if known is None and facts is not None and not facts.isEmpty():
+        if known is None and facts is not None and not facts.where(F.col("kind") != ONLY).isEmpty():
             raise AuditError(
                 f"{self._facts} has facts already, and {self._checkpoint} does not know how far they go: everything "
                 "would be there twice. Operator action: name the checkpoint that they were written with, or another "
@@ -173,8 +177,15 @@ class Ingest:
                 f"{self._checkpoint} says that facts have been read, and {self._facts} holds none. "
                 "Operator action: name the table that goes with it, or remove the checkpoint to read everything anew"
             )
+        wanted = self._job.rules.destinations
         if facts is None:
-            tables.write_facts(self._spark.createDataFrame([], SCHEMA), self._facts, "ignore")
+            self._write([_row(ONLY, 0, topic) for topic in sorted(set(wanted))])
+        elif set(kept := kept_destinations(facts)) != set(wanted):
+            raise AuditError(
+                f"{self._facts} was begun {_restricted(kept)} and cannot go on {_restricted(wanted)}: what came for "
+                "some destinations would not be in it. Operator action: start the stream as it was begun, or name "
+                "another table and checkpoint"
+            )
         topics: dict[int, list[str]] = {}
         for row in [] if known is None else known.collect():
             topics.setdefault(row["query"], []).append(row["topic"])
@@ -219,18 +230,12 @@ class Ingest:
         return now_ms if len(self._topics) == known else None
 
     def _mark(self, until_ms: int) -> None:
-        mark = {
-            "kind": READ_UNTIL,
-            "topic": "",
-            "partition": 0,
-            "offset": 0,
-            "timestamp_ms": until_ms,
-            "append_time": True,
-        }
-        row = tuple(mark.get(field.name) for field in SCHEMA)
-        facts = self._spark.createDataFrame([row], SCHEMA).coalesce(1)
-        tables.write_facts(facts, self._facts, "append")
+        self._write([_row(READ_UNTIL, until_ms)])
         self._marked_ms = until_ms
+
+    def _write(self, rows: list[tuple[Any, ...]]) -> None:
+        facts = self._spark.createDataFrame(rows, SCHEMA).coalesce(1)
+        tables.write_facts(facts, self._facts, "append")
 
     def _compact(self) -> None:
         """Join the small files of the last days; once a day, remove what has been replaced a week ago."""
@@ -268,6 +273,23 @@ def read_until_ms(facts: DataFrame) -> int | None:
     row = facts.where(F.col("kind") == READ_UNTIL).agg(F.max("timestamp_ms")).collect()[0]
     until_ms: int | None = row[0]
     return until_ms
+
+
+def kept_destinations(facts: DataFrame) -> tuple[str, ...]:
+    """For which destinations alone a table of facts has what came; empty: for all of them."""
+    rows = facts.where(F.col("kind") == ONLY).select("destination").distinct().collect()
+    return tuple(sorted(row["destination"] for row in rows))
+
+
+def _row(kind: str, timestamp_ms: int, destination: str | None = None) -> tuple[Any, ...]:
+    """A row of the table that is of no record in Kafka."""
+    told = {"kind": kind, "destination": destination, "timestamp_ms": timestamp_ms, "append_time": True}
+    told |= {"topic": "", "partition": 0, "offset": 0}
+    return tuple(told.get(field.name) for field in SCHEMA)
+
+
+def _restricted(destinations: tuple[str, ...]) -> str:
+    return f"with --destination {', '.join(destinations)}" if destinations else "without --destination"
 
 
 def _table_or_none(spark: SparkSession, path: str) -> DataFrame | None:

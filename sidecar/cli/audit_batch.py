@@ -87,6 +87,8 @@ def batch(
             spark = session("batch", master, spark_conf)
         try:
             as_of_ms = given_ms if given_ms is not None else _read_until_ms(spark, facts, began_ms)
+            if facts is not None:
+                topics = _kept(spark, facts, topics)
             is_whole = kafka is None or since_ms is None
             rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms, is_whole, topics)
             job = Job(settings.topic_names, settings.levels, rules)
@@ -118,6 +120,18 @@ def _read_until_ms(spark: "SparkSession", facts: str | None, now_ms: int) -> int
     if until_ms is None:
         raise UsageError(f"nobody has said how far {facts} goes: the stream has not caught up yet; give --as-of")
     return until_ms
+
+
+def _kept(spark: "SparkSession", facts: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """The destinations asked for, or those that the table alone is of."""
+    from spark import tables
+    from spark.stream import kept_destinations
+
+    kept = kept_destinations(tables.read_facts(spark, facts))
+    left_out = sorted(set(topics).difference(kept)) if kept else []
+    if left_out:
+        raise UsageError(f"--destination {left_out[0]}: {facts} was begun for {', '.join(kept)} alone")
+    return topics or kept
 
 
 def _vacuum(spark: "SparkSession", paths: list[str]) -> None:

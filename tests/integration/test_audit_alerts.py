@@ -12,7 +12,7 @@ from connectors.contract import TopicNames
 from spark import tables
 from spark.alerts import HORIZON_MS, STRAGGLERS_MS, Alert, AlertStream, Watch, survey_of
 from spark.facts import SCHEMA
-from spark.stream import READ_UNTIL
+from spark.stream import ONLY, READ_UNTIL
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
@@ -207,6 +207,16 @@ def test_what_was_rejected_is_told_by_its_place_and_not_by_its_id(table: Table) 
     cancel = table.write("invalid", "order-1", day, why="ILLEGAL_REAL_TOPIC", due_ms=BEGIN_MS + day)
     table.reject(f"{WHEEL}-0-{cancel}", day + 1 * S, cancel, "ILLEGAL_REAL_TOPIC")
     assert table.look(day + 11 * S) == Counter(["lost"])
+
+
+def test_of_a_table_that_is_of_some_destinations_nothing_else_is_told(table: Table) -> None:
+    table.write(ONLY, None, -BEGIN_MS, topic="", destination="orders")
+    table.read()
+    table.watch = table.new_watch()
+    table.schedule("lost", 0, 20 * S)
+    table.schedule("elsewhere", 0, 20 * S, destination="payments")
+    table.schedule("sent back", 0, 20 * S, kind="send_back", destination="RETRY-billing", retries=1)
+    assert table.look(31 * S) == Counter(["lost", "sent back"])
 
 
 def test_of_what_was_asked_for_twice_the_one_that_is_lost_is_told(table: Table) -> None:

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from connectors.contract import TopicNames
 from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
+from sidecar.errors import UsageError
 from spark.batch import Job, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
+from spark.stream import Ingest
 from tests.support.audit_story import LEVELS, NAMES, WHEEL
 
 pytestmark = [pytest.mark.slow]
@@ -75,9 +77,20 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
 
     for name in ("session", "cluster"):
         monkeypatch.setattr(audit_batch, name, Mock())
+    monkeypatch.setattr(audit_batch, "_kept", Mock(return_value=()))
     monkeypatch.setattr("spark.batch.read_facts", Mock())
     monkeypatch.setattr("spark.batch.audit", audit)
     command = ["audit", "batch", "--out", "unused", "--as-of", "2030-01-02T00:00:00Z", *arguments]
     ended = CliRunner().invoke(make_app("audit"), command)
     assert isinstance(ended.exception, JudgedError), ended.output
     assert ended.exception.args == (is_whole,)
+
+
+def test_of_a_table_that_is_of_some_destinations_only_those_are_judged(spark: SparkSession, tmp_path: Path) -> None:
+    cluster, table = Empty(), str(tmp_path / "facts")
+    job = Job(NAMES, LEVELS, Rules(0, destinations=("orders", "payments")))
+    Ingest(spark, cluster, job, table, str(tmp_path / "checkpoint"), 1_000, lambda _: None, lambda: 0)
+    assert audit_batch._kept(spark, table, ()) == ("orders", "payments")
+    assert audit_batch._kept(spark, table, ("orders",)) == ("orders",)
+    with pytest.raises(UsageError, match=r"--destination mails: .* was begun for orders, payments alone"):
+        audit_batch._kept(spark, table, ("orders", "mails"))

@@ -10,8 +10,9 @@ from connectors.contract import TopicKind, TopicNames
 from spark import tables
 from spark.batch import Job
 from spark.cluster import Cluster, Place, Range
+from spark.errors import AuditError
 from spark.reconcile import Rules
-from spark.stream import READ_UNTIL, Ingest
+from spark.stream import ONLY, READ_UNTIL, Ingest, kept_destinations
 from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, source
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
@@ -49,17 +50,17 @@ class Topics(Cluster):
         reader = spark.readStream.schema(SOURCE)
         return {kind: reader.parquet(self._path("{" + ",".join(of_kind[kind]) + "}")) for kind in of_kind}
 
-    def ingest(self) -> Ingest:
+    def ingest(self, *destinations: str) -> Ingest:
         """As a process that was started has it."""
         checkpoint = str(self._directory / "checkpoint")
-        job = Job(NAMES, LEVELS, Rules(0))
-        return Ingest(self._spark, self, job, self._facts, checkpoint, 1_000, lambda _: None, lambda: self.at_ms)
+        job = Job(NAMES, LEVELS, Rules(0, destinations=destinations))
+        return Ingest(self._spark, self, job, self.facts, checkpoint, 1_000, lambda _: None, lambda: self.at_ms)
 
     def kinds(self) -> list[str]:
-        return sorted(row["kind"] for row in tables.read_facts(self._spark, self._facts).collect())
+        return sorted(row["kind"] for row in tables.read_facts(self._spark, self.facts).collect())
 
     @property
-    def _facts(self) -> str:
+    def facts(self) -> str:
         return str(self._directory / "facts")
 
     def _path(self, topic: str) -> str:
@@ -96,3 +97,24 @@ def test_a_destination_that_is_made_days_after_it_was_named_is_read(topics: Topi
     topics.write(Read("orders", [("UNIQ_KEY", b"a")], topics.at_ms, 0))
     ingest.run_available()
     assert topics.kinds() == ["delivered", *3 * [READ_UNTIL], "scheduled"]
+
+
+def test_a_table_that_was_begun_for_some_destinations_is_of_those_for_life(spark: SparkSession, topics: Topics) -> None:
+    topics.ingest("orders").run_available()
+    topics.ingest("orders").run_available()  # there was no topic yet
+    topics.write(a_message("payments"))
+    topics.write(Read("payments", [("UNIQ_KEY", b"a")], AT_MS, 0))
+    topics.write(Read("orders", [("UNIQ_KEY", b"b")], AT_MS, 0))
+    topics.ingest("orders").run_available()
+    assert topics.kinds() == ["delivered", ONLY, READ_UNTIL, "scheduled"]
+    assert kept_destinations(tables.read_facts(spark, topics.facts)) == ("orders",)
+    with pytest.raises(AuditError, match="begun with --destination orders and cannot go on without"):
+        topics.ingest()
+    with pytest.raises(AuditError, match="cannot go on with --destination orders, payments"):
+        topics.ingest("orders", "payments")
+
+
+def test_a_table_of_all_destinations_does_not_become_one_of_some(topics: Topics) -> None:
+    topics.ingest().run_available()
+    with pytest.raises(AuditError, match="begun without --destination and cannot go on with --destination orders"):
+        topics.ingest("orders")
