@@ -32,6 +32,9 @@ HORIZON_MS = 3_600_000
 
 SURVEY_EVERY_MS = HORIZON_MS // 2
 
+CHAIN_MAX = 16
+"""How many replacements of one another are followed, where each has an id of its own; each costs a reading."""
+
 STRAGGLERS_MS = 300_000
 """Facts so much older than a survey are settled: nothing is added among them any more."""
 
@@ -135,15 +138,15 @@ class Watch:
             return iter(())
         related = _related(known, suspects)
         rules = Rules(as_of_ms, self._grace_ms, destinations=self._destinations)
-        is_meant = _is_within(F.col("due_ms"), from_ms, to_ms)
-        judged = reconcile(related, self._names, rules).where(is_meant).persist()
+        judged = reconcile(related, self._names, rules).persist()
         unseen = _unseen(related, judged)
         if not unseen.isEmpty():
-            older = _speaking_of(self._settled(), unseen).select(_COLUMNS)
-            related = related.unionByName(older).dropDuplicates(_PLACE).localCheckpoint()
-            judged = reconcile(related, self._names, rules).where(is_meant)
+            older = _related(self._settled(), unseen).select(_COLUMNS)
+            related = _related(known.unionByName(older), suspects)
+            judged = reconcile(related, self._names, rules)
         # Of what replaces a suspect only that is known: whether it has come was not looked up.
-        overdue = judged.where("verdict = 'missing'").join(suspects, "id", "left_semi")
+        is_meant = _is_within(F.col("due_ms"), from_ms, to_ms)
+        overdue = judged.where(is_meant & (F.col("verdict") == "missing")).join(suspects, "id", "left_semi")
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
         return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())
@@ -164,7 +167,7 @@ class Watch:
         settled = self._settled()
         soon = _is_within(_due(), as_of_ms - HORIZON_MS - self._grace_ms, as_of_ms + HORIZON_MS)
         ids = settled.where(F.col("kind").isin(*_ASKING) & soon & self._is_judged).select("id").distinct()
-        tables.write(_related(settled, ids).select(_COLUMNS), self._survey)
+        tables.write(_related(settled, ids, links=1).select(_COLUMNS), self._survey)
         self._surveyed_ms = as_of_ms
         tables.vacuum(self._spark, self._survey, is_private=True)
 
@@ -200,15 +203,22 @@ def _unseen(related: DataFrame, judged: DataFrame) -> DataFrame:
     return replaced.join(others, "id", "left_anti").distinct().localCheckpoint()
 
 
-def _related(facts: DataFrame, ids: DataFrame) -> DataFrame:
-    """Every fact of some ids, of what they replace and what replaces them, and their letters; kept: a few of many.
+def _related(facts: DataFrame, ids: DataFrame, links: int = CHAIN_MAX) -> DataFrame:
+    """Every fact of some ids, of what replaces them and of what they replace, and their letters; kept: a few of many.
 
     So the plan of what is made of it begins with these rows, and not with the tables.
+
+    Args:
+        links: how often what was replaced may have replaced another.
     """
     found = _speaking_of(facts, ids).localCheckpoint()
-    replaced = found.where("kind = 'replace'").select(F.col("replaces").alias("id")).join(ids, "id", "left_anti")
-    if not replaced.isEmpty():
-        found = _speaking_of(facts, ids.unionByName(replaced)).localCheckpoint()
+    for _ in range(links):
+        replaced = found.where("kind = 'replace'").select(F.col("replaces").alias("id")).join(ids, "id", "left_anti")
+        replaced = replaced.distinct().localCheckpoint()
+        if replaced.isEmpty():
+            break
+        ids = ids.unionByName(replaced).localCheckpoint()
+        found = found.unionByName(_speaking_of(facts, replaced)).dropDuplicates(_PLACE).localCheckpoint()
     letters = _letters_of(facts, found).localCheckpoint()
     return found if letters.isEmpty() else found.unionByName(letters).localCheckpoint()
 

@@ -195,6 +195,25 @@ def test_a_lost_replacement_of_what_was_not_due_for_days_is_told(table: Table) -
     assert table.look(day + 375 * S) == Counter(["moved", "another"])
 
 
+def test_the_last_of_several_that_replace_each_other_by_other_ids_is_told_if_it_is_lost(table: Table) -> None:
+    day = 24 * HORIZON_MS
+
+    def replace(name: str, replaces: str, at_ms: int, delay_ms: int) -> None:
+        table.schedule(name, at_ms, delay_ms, kind="replace", replaces=replaces)
+
+    table.schedule("long ago", 0, 3 * day)
+    replace("long ago, again", "long ago", 10 * S, 3 * day)
+    assert table.look(day) == Counter()
+    table.schedule("lately", day, day)
+    table.schedule("gone out", day, 10 * S)
+    table.deliver("gone out", day + 10 * S, day + 10 * S)
+    replace("lately, again", "lately", day + 60 * S, day)
+    replace("gone out, again", "gone out", day + 60 * S, day)
+    for name in ("long ago", "lately", "gone out"):
+        replace(f"{name}, at last", f"{name}, again", day + 70 * S, 200 * S)
+    assert table.look(day + 375 * S) == Counter(["long ago, at last", "lately, at last"])
+
+
 def test_what_was_rejected_is_told_by_its_place_and_not_by_its_id(table: Table) -> None:
     day, send_back = 24 * HORIZON_MS, NAMES.send_back
     settled = table.schedule("refused long ago", 0, day)
