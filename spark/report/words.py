@@ -11,8 +11,8 @@ MEANING = {
     Verdict.MISSING: "due, and not delivered",
     Verdict.DUPLICATE: "delivered more than once",
     Verdict.EARLY: "delivered before it was due",
-    Verdict.CANCELLED: "cancelled in time, not delivered",
-    Verdict.CANCELLED_TOO_LATE: "cancelled when it was already due",
+    Verdict.CANCELLED: "cancelled or replaced, and not delivered",
+    Verdict.CANCELLED_TOO_LATE: "a cancel or a replacement came too late",
     Verdict.CANCEL_IGNORED: "cancelled in time, and yet delivered",
     Verdict.REJECTED: "refused, with a reason, as a dead letter",
     Verdict.PENDING: "not due yet",
@@ -74,7 +74,7 @@ def _kinds(report: AuditReport) -> str:
 def _rest(report: AuditReport) -> str:
     verdicts = report.verdicts
     counted = [(verdicts.pending, "still waiting"), (verdicts.cancelled, "cancelled"), (verdicts.rejected, "rejected")]
-    counted.append((verdicts.cancelled_too_late, "cancelled too late and delivered"))
+    counted.append((verdicts.cancelled_too_late, "cancelled or replaced too late"))
     if verdicts.broken:
         counted.append((verdicts.late, "late"))
     told = [f"{count:,} {what}" for count, what in counted if count]

@@ -127,7 +127,7 @@ def test_the_verdict_in_words(verdicts: dict[str, int], state: State, sentence: 
 def test_an_audit_of_nothing_but_cancelled_too_late_is_on_time_for_them() -> None:
     told = headline(_report(cancelled_too_late=2))
     assert told.state is State.EMPTY
-    assert told.rest == "Besides: 2 cancelled too late and delivered."
+    assert told.rest == "Besides: 2 cancelled or replaced too late."
 
 
 @pytest.mark.parametrize(
