@@ -30,6 +30,9 @@ class _Findings:
         yield _gauge(
             "promise_kept", "1 where no message is missing, duplicate, early or ignored its cancel.", report.is_kept
         )
+        yield _gauge(
+            "notes", "What is to be known before the figures are relied on, such as topics not seen.", len(report.notes)
+        )
         counts = GaugeMetricFamily("timewheel_audit_messages", "Messages by verdict.", labels=["verdict"])
         for verdict in Verdict:
             counts.add_metric([verdict.value], report.verdicts[verdict])

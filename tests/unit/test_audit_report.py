@@ -382,6 +382,7 @@ def test_prometheus_reads_every_figure_with_help_and_type() -> None:
     counts = {sample.labels["verdict"]: sample.value for sample in families["timewheel_audit_messages"].samples}
     assert counts == {str(verdict): report.verdicts[verdict] for verdict in Verdict}
     assert families["timewheel_audit_promise_kept"].samples[0].value == 0
+    assert families["timewheel_audit_notes"].samples[0].value == len(report.notes) == 1
     assert families["timewheel_audit_as_of_timestamp_seconds"].samples[0].value == AS_OF.timestamp()
     due = sum(point.pending for point in report.forecast if point.at_ms < AS_OF_MS + 3_600_000)
     assert families["timewheel_audit_due_within_an_hour"].samples[0].value == due
