@@ -259,11 +259,11 @@ def _is_within(at: Column, from_ms: int, to_ms: int) -> Column:
 class AlertStream:
     """The streaming query: each batch with a mark is a look.
 
-    Args:
-        checkpoint: a directory of its own, for the query and the survey.
+    It begins with the next mark: up to where has been judged the sink knows, and versions of the table that nobody has
+    read for a week are gone.
     """
 
-    def __init__(self, spark: SparkSession, facts: str, checkpoint: str, watch: Watch, interval_ms: int) -> None:
+    def __init__(self, spark: SparkSession, facts: str, watch: Watch, interval_ms: int) -> None:
         self._watch = watch
         self._error: Exception | None = None
         tables.read_facts(spark, facts)  # or say now that there is none
@@ -272,7 +272,6 @@ class AlertStream:
             marks.where(F.col("kind") == READ_UNTIL)
             .select("timestamp_ms")
             .writeStream.queryName("alerts")
-            .option("checkpointLocation", f"{checkpoint}/marks")
             .trigger(processingTime=f"{interval_ms} milliseconds")
             .foreachBatch(self._on_marks)
             .start()

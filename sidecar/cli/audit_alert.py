@@ -74,7 +74,7 @@ def alert(
         sink = KafkaAlerts(options, name, f"{name}.progress", metrics, replication_factor=settings.replication_factor)
         try:
             watch = Watch(spark, settings.topic_names, facts, survey_of(checkpoint), grace_ms, sink, _tell)
-            alerts = AlertStream(spark, facts, checkpoint, watch, interval_ms)
+            alerts = AlertStream(spark, facts, watch, interval_ms)
             _tell(f"alerts go to {name}")
             while not stopped:
                 alerts.wait(1.0)
