@@ -16,9 +16,10 @@ from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
 from spark.cluster import Cluster, audited_topics
-from spark.facts import CLOCK_SKEW_MS, to_facts
+from spark.facts import ASKS, CLOCK_SKEW_MS, to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
+from spark.report.model import utc
 from spark.sources import read_ranges_by_kind
 
 Step = Callable[[str], AbstractContextManager[object]]
@@ -56,9 +57,30 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
         for topic in cluster.compacted(found)
     ]
+    notes += _notes_of_removed(spark, cluster, job, existing, [*ours, *found], path)
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
     return notes
+
+
+def _notes_of_removed(
+    spark: SparkSession, cluster: Cluster, job: Job, existing: dict[str, list[int]], topics: list[str], path: str
+) -> list[str]:
+    """Of destinations that no longer have what came when the first of their messages were due."""
+    places = [(topic, partition) for topic in topics for partition in existing[topic]]
+    kept_since_ms = cluster.kept_since_ms(places, job.rules.as_of_ms)
+    if not kept_since_ms:
+        return []
+    asked = tables.read(spark, path).where(F.col("kind").isin(*ASKS) & F.col("destination").isin(*kept_since_ms))
+    first_due = asked.groupBy("destination").agg(F.min(F.greatest("due_ms", "timestamp_ms")).alias("due_ms"))
+    kept = ((row["destination"], row["due_ms"] < kept_since_ms[row["destination"]]) for row in first_due.collect())
+    lacking = sorted(topic for topic, is_lacking in kept if is_lacking)
+    since = {topic: utc(kept_since_ms[topic]).isoformat(timespec="milliseconds") for topic in lacking}
+    return [
+        f"{topic} no longer has its records of before {since[topic]}: what came there by then counts as missing. "
+        "Judge what was asked for later alone, with --from."
+        for topic in lacking
+    ]
 
 
 def _append(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
 
 from connectors.client_options import for_producer
 from connectors.contract import TopicKind, TopicNames, is_internal_topic
@@ -85,14 +85,29 @@ class Cluster:
                 found[place] = Range(first, end)
         return found
 
+    def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
+        """Of topics that have lost their first records, since when each partition still has all."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in places]
+        firsts = self._offsets(wanted, OffsetSpec.earliest()) if wanted else {}
+        cut = [TopicPartition(*place) for place, first in firsts.items() if first > 0]
+        oldest = self._listed(cut, OffsetSpec.for_timestamp(0)) if cut else {}
+        since: dict[str, int] = {}
+        for (topic, _), first in oldest.items():
+            at_ms = first.timestamp if first.offset >= 0 else now_ms  # -1: there is nothing left
+            since[topic] = max(at_ms, since.get(topic, at_ms))
+        return since
+
     def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, int]:
+        return {place: found.offset for place, found in self._listed(places, spec).items()}
+
+    def _listed(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, ListOffsetsResultInfo]:
         try:
             asked = self._admin.list_offsets(
                 dict.fromkeys(places, spec),
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=_TIMEOUT_S,
             )
-            return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+            return {(place.topic, place.partition): future.result() for place, future in asked.items()}
         except KafkaException as error:
             raise NotAnsweredError(f"Kafka does not tell of its offsets: {error.args[0].str()}") from error
 

@@ -13,11 +13,12 @@ from connectors.contract import TopicNames
 from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
 from sidecar.errors import UsageError
+from spark import tables
 from spark.batch import Job, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
 from spark.stream import Ingest
-from tests.support.audit_story import LEVELS, NAMES, WHEEL
+from tests.support.audit_story import LEVELS, NAMES, WHEEL, Story, facts_of
 
 pytestmark = [pytest.mark.slow]
 
@@ -37,6 +38,9 @@ class Empty(Cluster):
     def compacted(self, topics: Iterable[str]) -> list[str]:
         return []
 
+    def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
+        return {}
+
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         return {}
 
@@ -55,6 +59,26 @@ def test_a_destination_that_is_not_seen_may_be_there(spark: SparkSession, tmp_pa
 def test_an_audit_that_sees_no_topic_of_ours_says_so(spark: SparkSession, tmp_path: Path) -> None:
     (note,) = notes_of(spark, tmp_path, Empty(WHEEL, "orders"), TopicNames("typo."))
     assert f"such as typo.{WHEEL}: nothing was read" in note
+
+
+def test_a_destination_that_no_longer_has_what_came_first_is_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story()
+    for destination in ("orders", "payments"):
+        story.write(WHEEL, 0, REAL_TOPIC=destination, UNIQ_KEY="a", TIMER_DELAY_MS=10_000)
+
+    class Cut(Empty):
+        def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
+            return {"orders": story.due(10_001), "payments": story.due(10_000), WHEEL: story.due(0)}
+
+    def append(*_: object, is_first: bool) -> None:
+        if is_first:
+            tables.write_facts(facts_of(spark, story.records), str(tmp_path), "overwrite")
+
+    monkeypatch.setattr("spark.batch._append", append)
+    (note,) = notes_of(spark, tmp_path, Cut(WHEEL, "orders", "payments"))
+    assert note.startswith("orders no longer has its records of before 2023-11-14T22:13:30.001+00:00")
 
 
 def test_a_level_beyond_the_table_is_named(spark: SparkSession, tmp_path: Path) -> None:

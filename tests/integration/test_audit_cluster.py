@@ -1,6 +1,8 @@
 """What the audit asks of Kafka before it reads: which offsets of a partition."""
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark.cluster import Cluster, Range
 from tests.support.kafka import Kafka
@@ -39,3 +41,20 @@ def test_topics_that_are_compacted_are_known(kafka: Kafka, prefix: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
     assert cluster.compacted(topics) == topics[1:]
     assert cluster.compacted([]) == []
+
+
+def test_topics_that_have_lost_their_first_records_are_known(kafka: Kafka, prefix: str) -> None:
+    whole, cut, empty = (kafka.create_topic(f"{prefix}{name}", 2) for name in ("whole", "cut", "empty"))
+    producer = kafka.producer()
+    for topic in (whole, cut, empty):
+        for number in range(6):
+            producer.produce(topic, b"v", partition=number % 2, timestamp=AT_MS + number)
+    producer.flush(30)
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    removed = [(cut, 0, 1), (cut, 1, 2), (empty, 0, 3)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for done in admin.delete_records([TopicPartition(*place) for place in removed]).values():
+        done.result(30)
+    places = [(topic, partition) for topic in (whole, cut, empty) for partition in range(2)]
+    assert cluster.kept_since_ms(places, AT_MS + 100) == {cut: AT_MS + 5, empty: AT_MS + 100}
+    assert cluster.kept_since_ms([], AT_MS) == {}
