@@ -82,7 +82,8 @@ class Backlog:
             TopicPartition(topic, partition)
             for topic in self._topics
             if topic in known
-            for partition in known[topic].partitions
+            for partition, metadata in known[topic].partitions.items()
+            if metadata.leader >= 0  # one that has none would leave all the others unanswered, too
         ]
         if not places:
             return []

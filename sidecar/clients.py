@@ -82,7 +82,8 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
     except BaseException:
         _close(consumer)
         raise
-    return Clients(consumer, publishing, KafkaStartFinder(consumer, admin, clock), TopicAdmin(admin, settings))
+    topics = TopicAdmin(admin, settings)
+    return Clients(consumer, publishing, KafkaStartFinder(consumer, admin, topics.leaderless, clock), topics)
 
 
 def _close(consumer: Consumer) -> None:

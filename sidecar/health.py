@@ -7,7 +7,7 @@ Several may hold at once; the first of this table is told.
     stopping     a stop was asked for
     broker_away  no broker answers
     starting     no partitions are assigned: not yet, or not again since the clients were lost
-    stuck        a partition waits for an operator, or fails and is tried again
+    stuck        a partition waits for an operator, or cannot be opened and is tried again
     disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
     recovering   what is committed is read again, and how far that has come
     held         an operator has stopped delivery or intake
@@ -99,8 +99,8 @@ class Health:
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> why it waits for an operator."""
-    failing: dict[str, str] = field(default_factory=dict)
-    """``topic-partition`` -> why its store failed; it is tried again."""
+    failing: dict[str, Cause] = field(default_factory=dict)
+    """``topic-partition`` -> why it is closed; it is tried again."""
     recovering: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> how far it has come reading again what is committed."""
     recovered: float = 0.0
@@ -270,19 +270,21 @@ class Health:
 
     def _of_partitions(self) -> Verdict | None:
         """What holds up single partitions."""
-        needs_operator = sorted(self.stopped.items()) + [
-            (where, why) for where, why in sorted(self.failing.items()) if where not in self.disk_full
+        needs_operator = [
+            (f"{where} is stopped: {why}", "stop the sidecar, choose with 'timewheel progress set', and start it again")
+            for where, why in sorted(self.stopped.items())
+        ] + [
+            (f"{where} failed: {cause.words}", f"{cause.remedy}; the partition is tried again, nothing is lost")
+            for where, cause in sorted(self.failing.items())
+            if where not in self.disk_full
         ]
         if needs_operator:
-            where, why = needs_operator[0]
+            words, action = needs_operator[0]
             others = f", and {len(needs_operator) - 1} more" if len(needs_operator) > 1 else ""
-            if where in self.stopped:
-                action = "stop the sidecar, choose with 'timewheel progress set', and start it again"
-                return Verdict(State.STUCK, f"{where} is stopped: {why}{others}", action)
-            action = "check the disk under data_dir; the partition is tried again, nothing is lost"
-            return Verdict(State.STUCK, f"{where} failed: {why}{others}", action)
+            return Verdict(State.STUCK, words + others, action)
         if full := sorted(self.disk_full):
-            why = self.troubled.get(full[0]) or self.failing.get(full[0], "")
+            closed = {where: cause.words for where, cause in self.failing.items()}
+            why = self.troubled.get(full[0]) or closed.get(full[0], "")
             return Verdict(
                 State.DISK_FULL,
                 f"{full[0]}: {why}; what is stored is delivered all the same",

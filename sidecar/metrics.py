@@ -217,7 +217,9 @@ class Metrics:
             "timewheel_stopped_partitions", "Partitions that wait for an operator.", registry=registry
         )
         self.failing_partitions = Gauge(
-            "timewheel_failing_partitions", "Partitions whose store failed and is tried again.", registry=registry
+            "timewheel_failing_partitions",
+            "Partitions whose store failed, or that no broker leads; they are tried again.",
+            registry=registry,
         )
         self.destinations_away = Gauge(
             "timewheel_unavailable_destination_partitions",

@@ -41,6 +41,15 @@ class TopicAdmin:
             for info in self._partitions([topic])[topic]
         }
 
+    def leaderless(self, topics: Collection[str]) -> set[tuple[str, int]]:
+        """The partitions that no broker leads."""
+        return {
+            (topic, info.id)
+            for topic, infos in self._partitions(topics).items()
+            for info in infos
+            if info.leader is None
+        }
+
     def create_topic(self, topic: str) -> int:
         """How many partitions it has then; 0 where that is not known in time."""
         new = NewTopic(

@@ -98,7 +98,16 @@ class InMemoryAdmin(Client):
     ) -> dict[TopicPartition, "Future[ListOffsetsResultInfo]"]:
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
 
+        def are_led() -> bool:
+            return all(self._kafka.has_leader(asked.topic, asked.partition) for asked in topic_partition_offsets)
+
+        is_led = self._kafka.wait(request_timeout, are_led)  # librdkafka looks for all leaders before it asks any
+
         def find(asked: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
+            if not is_led:
+                raise failure(
+                    KafkaError._TIMED_OUT, f"Failed to query partition leaders: {words(KafkaError._TIMED_OUT)}"
+                )
             log = self._kafka.log(asked[0].topic, asked[0].partition)
             if log is None:
                 raise failure(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")

@@ -134,7 +134,10 @@ class InMemoryKafka:
         return self.clock.monotonic_ms() >= self._leaderless_until_ms.get((topic, partition), 0.0)
 
     def take_leader(self, topic: str, partition: int, for_ms: float) -> None:
-        """Nothing can be written to the partition until that time has passed; records for it wait in their clients."""
+        """Nothing can be written to the partition until that time has passed; records for it wait in their clients.
+
+        Nor are its offsets to be had, or any others that are asked for together with them.
+        """
         self._leaderless_until_ms[topic, partition] = self.clock.monotonic_ms() + for_ms
 
     def wait(self, timeout_s: float, ready: Callable[[], bool]) -> bool:

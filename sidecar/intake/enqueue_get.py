@@ -15,8 +15,8 @@ from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
-from sidecar.intake.progress import ProgressError, Start, Stop
-from sidecar.intake.reopening import Place, Reopening
+from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
+from sidecar.intake.reopening import Place, Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.sizes import SAMPLED, header_bytes
@@ -295,16 +295,12 @@ class EnqueueGet:
         self.epoch += 1
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
-            found = self._starts.find(places)
             assigned = []
-            for place, start in found.items():
-                if isinstance(start, Stop):
-                    self._stop(place, start.reason)
-                    continue
+            for place, start in self._starts.find(places).items():
                 source = self._open(place, start)
                 if source is not None:
                     assigned.append(TopicPartition(*place, source.position))
-                elif place in self._reopening.closed:
+                elif place in self._reopening.closed and not isinstance(start, Stop):
                     assigned.append(TopicPartition(*place, start.offset))
             consumer.assign(assigned)
             closed = [TopicPartition(*place) for place in self._reopening.closed]
@@ -319,12 +315,17 @@ class EnqueueGet:
         self._metrics.rebalances.labels("assigned").inc()
         log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
 
-    def _open(self, place: Place, start: Start) -> Source | None:
-        """Make a partition's source; None where it cannot be had now and is tried again."""
+    def _open(self, place: Place, start: Verdict) -> Source | None:
+        """Make a partition's source; None where it is stopped, or cannot be had now and is tried again."""
+        if isinstance(start, Stop):
+            self._stop(place, start.reason)
+            return None
+        if isinstance(start, NoLeader):
+            self._put_off(place, NoLeaderError())
+            return None
         try:
             source = self._make_source(*place, start, self._reopening.last_error(place))
         except ProgressError as error:
-            self._reopening.forget(place)
             self._stop(place, str(error))
             return None
         except _OPENING_FAILURES as error:
@@ -342,7 +343,7 @@ class EnqueueGet:
             partition=_name(place),
             reason=str(error),
             wait_ms=wait_ms,
-            operator_action="check the disk under data_dir; nothing is lost, the state is in Kafka",
+            operator_action=f"{remedy(error)}; nothing is lost, the state is in Kafka",
         )
 
     def _reopen(self) -> None:
@@ -352,10 +353,6 @@ class EnqueueGet:
             return
         self._before_revoke()  # the transaction in hand may hold their progress: its end first
         for place, start in self._starts.find(places).items():
-            if isinstance(start, Stop):
-                self._reopening.forget(place)
-                self._stop(place, start.reason)
-                continue
             source = self._open(place, start)
             if source is not None:
                 self._reread(place, source.position)
@@ -410,6 +407,7 @@ class EnqueueGet:
             source.close()
             self._consumer.pause([TopicPartition(*place)])
             self._forget(place)
+        self._reopening.forget(place)
         self._health.stopped[_name(place)] = reason
         self._tell_assignment()
         log.error(
@@ -432,7 +430,7 @@ class EnqueueGet:
         self._health.recovering = {
             _name(place): source.trouble for place, source in self.sources.items() if source.is_recovering
         }
-        self._health.failing = {_name(place): reason for place, reason in self._reopening.closed.items()}
+        self._health.failing = {_name(place): cause for place, cause in self._reopening.closed.items()}
 
 
 def _name(place: Place) -> str:

@@ -25,6 +25,13 @@ class ProgressError(ValueError):
     """What is committed beside the offset is not ours; guessing would lose messages."""
 
 
+class NoLeaderError(Exception):
+    """No broker leads the partition: it can be neither read nor written until one does."""
+
+    def __init__(self) -> None:
+        super().__init__("no broker leads the partition")
+
+
 class LogRange(NamedTuple):
     """What Kafka holds of a partition."""
 
@@ -47,6 +54,16 @@ class Stop(NamedTuple):
     """Do not read; tell why."""
 
     reason: str
+
+
+class NoLeader(NamedTuple):
+    """Nobody can tell just now: no broker leads the partition. Ask again."""
+
+    offset: int
+    """What is committed, or 0; not compared with the log."""
+
+
+Verdict = Start | Stop | NoLeader
 
 
 def decide_start(

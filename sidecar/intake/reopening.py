@@ -1,12 +1,17 @@
-"""Partitions whose local store has failed: closed, and opened anew after a while, which grows with every failure.
+"""Partitions that cannot be had now: closed, and opened anew after a while, which grows with every failure.
 
-Kafka holds all there is to know of a partition, so beginning again from the committed progress loses nothing; and a
-disk that is broken or full must not stop the partitions and levels that do not need it.
+Their local store has failed, or no broker leads them. Kafka holds all there is to know of a partition, so beginning
+again from the committed progress loses nothing; and a disk that is broken or full, or a broker that is lost, must not
+stop the partitions and levels that do not need it.
 """
 
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
+
 from sidecar.clock import Clock
+from sidecar.health import Cause
+from sidecar.intake.progress import NoLeaderError
 from sidecar.store.errors import is_disk_full
 
 Place = tuple[str, int]
@@ -68,11 +73,24 @@ class Reopening:
         self._failures.pop(place, None)
 
     @property
-    def closed(self) -> dict[Place, str]:
+    def closed(self) -> dict[Place, Cause]:
         """The partitions that wait to be opened, and why."""
-        return {place: str(failure.error) for place, failure in self._failures.items() if failure.is_closed}
+        return {
+            place: Cause(str(failure.error), remedy(failure.error))
+            for place, failure in self._failures.items()
+            if failure.is_closed
+        }
 
     @property
     def without_disk(self) -> list[Place]:
         """Of the partitions that wait to be opened, those that lack nothing but room on the disk."""
         return [place for place, failure in self._failures.items() if failure.is_closed and is_disk_full(failure.error)]
+
+
+def remedy(error: Exception) -> str:
+    """What an operator can do about what a partition has failed of."""
+    if isinstance(error, NoLeaderError):
+        return "bring the broker back that holds the partition"
+    if isinstance(error, KafkaException):
+        return "check the brokers, and that the sidecar may describe topics"
+    return "check the disk under data_dir"

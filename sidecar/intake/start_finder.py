@@ -1,6 +1,10 @@
-"""Asks Kafka for what `sidecar.intake.progress` decides on: committed progress, and the logs' ranges."""
+"""Finds where reading each assigned partition begins, from what Kafka says of progress and the logs' ranges.
 
-from collections.abc import Sequence
+A partition without a leader gets no answer, and a question about several none for any of them: those that have none are
+left out.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import structlog
@@ -9,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError
-from sidecar.intake.progress import LogRange, Start, Stop, decide_start
+from sidecar.intake.progress import LogRange, NoLeader, Verdict, decide_start
 from sidecar.intake.reopening import Place
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
@@ -22,19 +26,31 @@ log = structlog.get_logger("timewheel.intake")
 class StartFinder(Protocol):
     """Finds where reading begins."""
 
-    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
+    def find(self, places: Sequence[Place]) -> dict[Place, Verdict]:
         """A verdict per partition. Blocks until Kafka answers."""
 
 
 class KafkaStartFinder:
-    """Verdicts on where to begin, from a consumer of the sidecar's group and an admin client."""
+    """Verdicts on where to begin, from a consumer of the sidecar's group and an admin client.
 
-    def __init__(self, consumer: Consumer, admin: AdminClient, clock: Clock) -> None:
+    Args:
+        leaderless: those partitions of some topics that no broker leads; raises KafkaException when Kafka does not
+            answer.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        admin: AdminClient,
+        leaderless: Callable[[Collection[str]], set[Place]],
+        clock: Clock,
+    ) -> None:
         self._consumer = consumer
         self._admin = admin
+        self._leaderless = leaderless
         self._clock = clock
 
-    def find(self, places: Sequence[Place]) -> dict[Place, Start | Stop]:
+    def find(self, places: Sequence[Place]) -> dict[Place, Verdict]:
         """A verdict per partition.
 
         Raises:
@@ -44,14 +60,17 @@ class KafkaStartFinder:
             return {}
         committed = self._committed(places)
         begins = self._offsets(places, OffsetSpec.earliest())
-        ends = self._offsets(places, OffsetSpec.latest())
-        unknown = [place for place in places if committed[place][0] is None and begins[place][0] != ends[place][0]]
-        firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0)) if unknown else {}
+        ends = self._offsets(list(begins), OffsetSpec.latest())
+        unknown = [place for place in ends if committed[place][0] is None and begins[place][0] != ends[place][0]]
+        firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0))
         retention_ms = offsets_retention_ms(self._admin) if unknown else DEFAULT_OFFSETS_RETENTION_MS
         now_ms = self._clock.now_ms()
-        verdicts: dict[Place, Start | Stop] = {}
+        verdicts: dict[Place, Verdict] = {}
         for place in places:
             offset, metadata = committed[place]
+            if place not in ends or (place in unknown and place not in firsts):
+                verdicts[place] = NoLeader(offset or 0)
+                continue
             first_timestamp_ms = firsts[place][1] if place in firsts else None
             log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
             verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
@@ -76,14 +95,17 @@ class KafkaStartFinder:
         raise KafkaUnreachableError(f"committed progress is not to be had: {failure}")
 
     def _offsets(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, tuple[int, int | None]]:
-        """Offset and timestamp per partition, in one request per broker."""
+        """Offset and timestamp per partition that has a leader, in one request per broker."""
+        if not places:
+            return {}
+        topics = {topic for topic, _ in places}
         failure: KafkaException | None = None
         for _ in range(_ATTEMPTS):
+            found: dict[Place, tuple[int, int | None]] = {}
             try:
-                futures = self._admin.list_offsets(
-                    {TopicPartition(*place): spec for place in places}, request_timeout=_TIMEOUT_S
-                )
-                found = {}
+                leaderless = self._leaderless(topics)
+                led = {TopicPartition(*place): spec for place in places if place not in leaderless}
+                futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
                 for asked, future in futures.items():
                     info = future.result()
                     found[asked.topic, asked.partition] = (info.offset, info.timestamp if info.timestamp >= 0 else None)

@@ -73,11 +73,49 @@ def test_a_partition_without_a_leader_holds_up_nobody_else(
         _are_in_their_partitions(delivered, half)
 
 
-def _leader(kafka: Kafka, topic: str) -> int:
-    return int(kafka.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+def _leader(kafka: Kafka, topic: str, partition: int = 0) -> int:
+    return int(kafka.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
 
 
 def _are_in_their_partitions(delivered: list[Record], half: str) -> None:
     named = {f"{half}-{number}": number % 2 for number in range(ON_LEVEL)}
     found = {record.text("UNIQ_KEY"): record.partition for record in delivered if record.text("UNIQ_KEY") in named}
     assert found == named
+
+
+@pytest.mark.slow
+def test_a_schedule_partition_without_a_leader_holds_up_no_other_at_a_start(
+    prefix: str, sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    with two_brokers(tmp_path / "second") as (first, second):
+        kafka = Kafka(first.bootstrap_servers)
+        orders = kafka.create_topic(f"{prefix}orders", 3)
+        # Dynamic: a static member would come back to the partitions that the topic had before.
+        sidecar.settings |= {"bootstrap_servers": first.bootstrap_servers, "levels": "1s 2s", "membership": "dynamic"}
+        sidecar.start()
+        assert sidecar.terminate()[0] == 0
+        second.start()
+        level = f"{prefix}SCHEDULE_TOPIC_XXXX-1"
+        kafka.admin.delete_topics([level])[level].result(30)
+        wait_until(lambda: level not in kafka.admin.list_topics(timeout=10).topics, "the topic is gone", 30)
+        second.create_topic(level, FIRST, SECOND)
+        names = [str(number) for number in range(200)]
+        kafka.produce(on_level(prefix, orders, name) for name in names)
+        held = kafka.ends(level)[1]
+        assert 0 < held < len(names)
+        second.kill()
+        wait_until(lambda: _leader(kafka, level, 1) < 0, "the partition has no leader", 30, poll_s=0.2)
+        # 1. A start without it: the other partitions are read, and what is missing is told.
+        sidecar.start(wait_ready=False)
+        kafka.read([orders], len(names) - held, 30)
+        kafka.produce([timed(prefix, orders, "on the wheel", ("TIMER_DELAY_MS", 500))])
+        kafka.read([orders], len(names) - held + 1, 30)
+        assert f"{level}-1 failed: no broker leads the partition" in sidecar.get("/readyz")[1]
+        assert sidecar.get("/healthz")[0] == 200
+        # 2. Its broker is back.
+        second.start()
+        delivered = kafka.read([orders], len(names) + 1, 90)
+        judge([*names, "on the wheel"], delivered).assert_exactly_once()
+        wait_until(lambda: sidecar.get("/readyz")[0] == 200, "it is ready", 30)
+        assert not [event for event in sidecar.events() if event["event"] == "no session with kafka"]

@@ -126,7 +126,7 @@ class Replica:
         self._world.at_work = self
         try:
             self.loop.turn()
-            told = self._health.failing.values()
+            told = [cause.words for cause in self._health.failing.values()]
             reasons = [reason for reason in told if not any(expected in reason for expected in EXPECTED)]
             if reasons and not self._world.may_fail:
                 raise Violation(f"{self.name} closes a partition though nothing is wrong: {reasons}")

@@ -148,6 +148,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
         ),
     )
     admin = cast(AdminClient, process.admin({}))
+    topics = TopicAdmin(admin, settings)
     failures: list[tuple[str, int, KafkaError]] = []
     producers = [
         cast(
@@ -173,8 +174,8 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
     return Clients(
         consumer=consumer,
         publishing=publishing,
-        starts=KafkaStartFinder(consumer, admin, clock),
-        topics=TopicAdmin(admin, settings),
+        starts=KafkaStartFinder(consumer, admin, topics.leaderless, clock),
+        topics=topics,
     )
 
 

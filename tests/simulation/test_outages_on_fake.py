@@ -3,7 +3,7 @@
 import pytest
 
 from connectors.murmur2 import partition_of_key
-from tests.simulation.test_loop_on_fake import World, run
+from tests.simulation.test_loop_on_fake import World, run, watched
 
 AWAY, PARTITIONS = 1, 3
 OUTAGE_MS = 300_000
@@ -27,3 +27,26 @@ def test_the_records_of_a_level_for_the_other_partitions_go_on(seed: int) -> Non
     assert world.clock.monotonic_ms() >= back_ms
     world.judge()
     assert world.metrics.postponed._value.get() >= 60 - len(others)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_schedule_partition_without_a_leader_is_opened_when_it_has_one(seed: int) -> None:
+    world = World(seed)
+    world.kafka.create_topic(world.names.wheel, 2, {"message.timestamp.type": "LogAppendTime"})
+    world.schedule(60)
+    topic = world.names.level(1)
+    world.kafka.take_leader(topic, 1, OUTAGE_MS)
+    back_ms = world.clock.monotonic_ms() + OUTAGE_MS
+    log = world.kafka.log(topic, 1)
+    assert log is not None
+    assert log.end > 0
+    loop, health = watched(world)
+    # 1. Nobody can tell where reading it begins: all others go on, and it is told.
+    run(world, loop, lambda: len(world.delivered()) == 60 - log.end)
+    assert world.clock.monotonic_ms() < back_ms - OUTAGE_MS / 2
+    assert health.verdict().words == f"{topic}-1 failed: no broker leads the partition"
+    # 2. When it is back: the rest.
+    run(world, loop, lambda: len(world.delivered()) == 60)
+    assert world.clock.monotonic_ms() >= back_ms
+    assert not health.failing
+    world.judge()

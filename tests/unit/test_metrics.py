@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from connectors.testing import ManualClock
-from sidecar.health import Health
+from sidecar.health import Cause, Health
 from sidecar.metric_types import LABELS_MAX, BatchHistogram
 from sidecar.metrics import LATENESS_BUCKETS_S, Metrics
 from sidecar.settings import load_settings
@@ -127,7 +127,7 @@ def test_health_is_told_as_it_is_when_it_is_asked(tmp_path: Path) -> None:
     clock.advance(31_000)
     health.broker_is_silent("why")
     clock.advance(2_000)
-    health.failing = {"t-0": "why", "t-1": "why"}
+    health.failing = dict.fromkeys(["t-0", "t-1"], Cause("why", "do this"))
     health.recovering = {"t-2": "how far"}
     health.troubled = {"t-3": "disk full"}
     told = {

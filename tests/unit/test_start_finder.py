@@ -8,8 +8,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import KafkaUnreachableError
-from sidecar.intake.progress import Start
+from sidecar.intake.progress import NoLeader, Start
 from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.settings import Settings
+from sidecar.topic_admin import TopicAdmin
 
 TOPIC = "SCHEDULE_TOPIC_XXXX-1"
 UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
@@ -42,7 +44,8 @@ def finder(*answers: Answer) -> KafkaStartFinder:
     while producer.flush(1):
         pass
     admin: Any = kafka.process("sidecar").admin({})
-    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, ManualClock())
+    leaderless = TopicAdmin(admin, Settings()).leaderless
+    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, leaderless, ManualClock())
 
 
 def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> None:
@@ -54,3 +57,20 @@ def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> No
 def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
     with pytest.raises(KafkaUnreachableError, match="committed progress is not to be had"):
         finder(Answer(-1001, UNSTABLE)).find([(TOPIC, 0)])
+
+
+def test_a_partition_without_a_leader_leaves_no_other_unanswered() -> None:
+    kafka = InMemoryKafka(ManualClock())
+    kafka.create_topic(TOPIC, 3)
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-2")
+    process = kafka.process("sidecar")
+    admin: Any = process.admin({})
+    consumer: Any = process.consumer({"group.id": "timewheel"})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 2, 7)], asynchronous=False)
+    starts = KafkaStartFinder(consumer, admin, TopicAdmin(admin, Settings()).leaderless, ManualClock())
+    for partition in (1, 2):
+        kafka.take_leader(TOPIC, partition, 60_000)
+    found = starts.find([(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("SCHEDULE_TOPIC_XXXX-2", 0)])
+    begins_at_once = Start(0, "", 0)
+    assert list(found.values()) == [begins_at_once, NoLeader(0), NoLeader(7), begins_at_once]
+    assert starts.find([(TOPIC, 1)]) == {(TOPIC, 1): NoLeader(0)}

@@ -251,8 +251,20 @@ def test_it_knows_since_when_it_is_as_it_is() -> None:
 
 def test_a_failed_partition_needs_an_operator_unless_it_is_room_that_it_lacks() -> None:
     health, _ = a_health()
-    health.failing = {"wheel-0": "No space left on device"}
+    health.failing = {"wheel-0": Cause("No space left on device", "check the disk under data_dir")}
     health.disk_full = frozenset(["wheel-0"])
     assert health.verdict().state is State.DISK_FULL
     health.disk_full = frozenset()
     assert health.verdict().state is State.STUCK
+
+
+def test_of_a_partition_that_cannot_be_opened_it_is_told_what_to_check() -> None:
+    health, _ = a_health()
+    health.failing = {
+        "a-0": Cause("no broker leads the partition", "bring the broker back"),
+        "wheel-0": Cause("Input/output error", "check the disk"),
+    }
+    verdict = health.verdict()
+    assert verdict.words == "a-0 failed: no broker leads the partition, and 1 more"
+    assert verdict.action == "bring the broker back; the partition is tried again, nothing is lost"
+    assert health.unready_reasons()[1] == "wheel-0 failed and is tried again: Input/output error; check the disk"
