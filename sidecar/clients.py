@@ -83,7 +83,8 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         _close(consumer)
         raise
     topics = TopicAdmin(admin, settings)
-    return Clients(consumer, publishing, KafkaStartFinder(consumer, admin, topics.leaderless, clock), topics)
+    starts = KafkaStartFinder(consumer, admin, topics.leaderless, clock, is_stopping)
+    return Clients(consumer, publishing, starts, topics)
 
 
 def _close(consumer: Consumer) -> None:

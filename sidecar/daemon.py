@@ -20,8 +20,7 @@ from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir, allow_open_files
 from sidecar.dispatch.time_counts import TimeCounts, Window
-from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import ClientsLostError, KafkaUnreachableError, UsageError
+from sidecar.errors import ClientsLostError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
 from sidecar.health import Health

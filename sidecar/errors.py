@@ -31,3 +31,7 @@ class TopicsError(TimewheelError):
 
 class ClientsLostError(TimewheelError):
     """The clients are of no more use: drop all state and start over from the progress committed in Kafka."""
+
+
+class StoppedWaitingError(Exception):
+    """A stop was asked for while Kafka did not answer; the outcome is settled at the next start."""

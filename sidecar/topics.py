@@ -9,8 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.durations import format_duration
-from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import KafkaUnreachableError, TopicsError
+from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TopicsError
 from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
 from sidecar.probe import Probe

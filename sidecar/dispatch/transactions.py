@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from sidecar.dispatch.call_thread import Call, Caller, CallThread
-from sidecar.errors import ClientsLostError
+from sidecar.errors import ClientsLostError, StoppedWaitingError
 
 CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
@@ -51,10 +51,6 @@ class TransactionAbortedError(Exception):
     def __init__(self, error: KafkaError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class StoppedWaitingError(Exception):
-    """A stop was asked for while Kafka did not answer; the outcome is settled at the next start."""
 
 
 class Publishing(Protocol):

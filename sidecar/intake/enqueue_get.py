@@ -324,6 +324,7 @@ class EnqueueGet:
             self._put_off(place, NoLeaderError())
             return None
         try:
+            self._health.turned()  # of a large one all of its timer log is read: the loop is alive meanwhile
             source = self._make_source(*place, start, self._reopening.last_error(place))
         except ProgressError as error:
             self._stop(place, str(error))
@@ -392,6 +393,7 @@ class EnqueueGet:
     def _drop(self, places: Sequence[Place]) -> None:
         self.epoch += 1
         for place in places:
+            self._health.turned()  # and to close it, much may have to be written
             source = self.sources.pop(place, None)
             if source is not None:
                 source.close()

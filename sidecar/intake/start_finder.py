@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from sidecar.clock import Clock
-from sidecar.errors import KafkaUnreachableError
+from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LogRange, NoLeader, Verdict, decide_start
 from sidecar.intake.reopening import Place
 
@@ -36,6 +36,7 @@ class KafkaStartFinder:
     Args:
         leaderless: those partitions of some topics that no broker leads; raises KafkaException when Kafka does not
             answer.
+        is_stopping: asked after each question that was not answered.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class KafkaStartFinder:
         admin: AdminClient,
         leaderless: Callable[[Collection[str]], set[Place]],
         clock: Clock,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumer = consumer
         self._admin = admin
         self._leaderless = leaderless
+        self._is_stopping = is_stopping
         self._clock = clock
 
     def find(self, places: Sequence[Place]) -> dict[Place, Verdict]:
@@ -55,6 +58,7 @@ class KafkaStartFinder:
 
         Raises:
             KafkaUnreachableError: Kafka has not answered for a minute.
+            StoppedWaitingError: a stop was asked for meanwhile.
         """
         if not places:
             return {}
@@ -87,6 +91,8 @@ class KafkaStartFinder:
             except KafkaException as error:
                 failure = error
                 log.info("committed progress not known yet", reason=str(error))
+                if self._is_stopping():
+                    raise StoppedWaitingError("where reading begins is not known yet") from error
                 continue
             return {
                 (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
@@ -112,6 +118,8 @@ class KafkaStartFinder:
             except KafkaException as error:
                 failure = error
                 log.info("log offsets not known yet", reason=str(error))
+                if self._is_stopping():
+                    raise StoppedWaitingError("where reading begins is not known yet") from error
                 continue
             return found
         raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")

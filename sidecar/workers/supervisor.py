@@ -10,8 +10,7 @@ import structlog
 from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
-from sidecar.dispatch.transactions import StoppedWaitingError
-from sidecar.errors import DataDirectoryError, TimewheelError, UsageError
+from sidecar.errors import DataDirectoryError, StoppedWaitingError, TimewheelError, UsageError
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.settings import Settings

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError
 
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call, InlineCaller
+from sidecar.dispatch.levels import LevelPartition
 from sidecar.health import Health, State
 from sidecar.loop import Loop
 from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run, watched
@@ -83,3 +86,24 @@ def test_what_was_read_while_kafka_is_waited_for_is_behind_as_soon_as_it_is_due(
     aborted.abort_transaction(1)
     run(world, loop, lambda: bool(behind_ms))
     assert behind_ms == [4_000]
+
+
+def test_a_loop_that_opens_and_closes_many_large_partitions_is_alive_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/healthz would have it restarted otherwise, and the next start would take as long again."""
+    world = World(0)
+    loop, health = watched(world)
+    alive: list[bool] = []
+
+    def slowly(call: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*args: Any) -> Any:
+            world.clock.advance(20_000)
+            alive.append(health.is_alive())
+            return call(*args)
+
+        return slow
+
+    loop._intake._make_source = slowly(loop._intake._make_source)
+    monkeypatch.setattr(LevelPartition, "close", slowly(LevelPartition.close))
+    run(world, loop, lambda: len(loop.sources) == 6)
+    loop.run(lambda: True)
+    assert alive == [True] * 12

@@ -5,7 +5,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from sidecar.dispatch.transactions import AtLeastOnce, StoppedWaitingError, TransactionAbortedError
+from sidecar.dispatch.transactions import AtLeastOnce, TransactionAbortedError
+from sidecar.errors import StoppedWaitingError
 
 OFFSETS = [TopicPartition("SCHEDULE_TOPIC_XXXX-1", 0, 7)]
 

@@ -1,13 +1,13 @@
 """What Kafka is asked for before a partition is read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from connectors.testing import InMemoryKafka, ManualClock
-from sidecar.errors import KafkaUnreachableError
+from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import NoLeader, Start
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
@@ -35,7 +35,7 @@ class Group:
         return [self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]]
 
 
-def finder(*answers: Answer) -> KafkaStartFinder:
+def finder(*answers: Answer, is_stopping: Callable[[], bool] = lambda: False) -> KafkaStartFinder:
     kafka = InMemoryKafka(ManualClock())
     kafka.create_topic(TOPIC)
     producer = kafka.producer({})
@@ -45,7 +45,7 @@ def finder(*answers: Answer) -> KafkaStartFinder:
         pass
     admin: Any = kafka.process("sidecar").admin({})
     leaderless = TopicAdmin(admin, Settings()).leaderless
-    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, leaderless, ManualClock())
+    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, leaderless, ManualClock(), is_stopping)
 
 
 def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> None:
@@ -74,3 +74,23 @@ def test_a_partition_without_a_leader_leaves_no_other_unanswered() -> None:
     begins_at_once = Start(0, "", 0)
     assert list(found.values()) == [begins_at_once, NoLeader(0), NoLeader(7), begins_at_once]
     assert starts.find([(TOPIC, 1)]) == {(TOPIC, 1): NoLeader(0)}
+
+
+def test_a_stop_is_heard_while_progress_is_not_known() -> None:
+    stops = iter([False, True])
+    with pytest.raises(StoppedWaitingError):
+        finder(Answer(-1001, UNSTABLE), is_stopping=lambda: next(stops)).find([(TOPIC, 0)])
+
+
+def test_a_stop_is_heard_while_no_leader_answers() -> None:
+    kafka = InMemoryKafka(ManualClock())
+    kafka.create_topic(TOPIC)
+    admin: Any = kafka.process("sidecar").admin({})
+    kafka.make_unavailable(3_600_000)
+    leaderless = TopicAdmin(admin, Settings()).leaderless
+    stops = iter([False, True])
+    starts = KafkaStartFinder(
+        cast(Consumer, Group(Answer(7))), admin, leaderless, ManualClock(), is_stopping=lambda: next(stops)
+    )
+    with pytest.raises(StoppedWaitingError):
+        starts.find([(TOPIC, 0)])
