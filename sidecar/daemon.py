@@ -20,7 +20,7 @@ from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir, allow_open_files
 from sidecar.dispatch.time_counts import TimeCounts, Window
-from sidecar.errors import ClientsLostError, KafkaUnreachableError, StoppedWaitingError, UsageError
+from sidecar.errors import ClientsLostError, FencedError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
 from sidecar.health import Health
@@ -67,7 +67,7 @@ class Daemon:
         self._questions = Questions()
         self._outcomes = CancelOutcomes(settings.topic_names.wheel)
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
-        self._health = Health(self._clock, self._switches)
+        self._health = Health(self._clock, self._switches, identity=settings.identity)
         self._told = Told()
         self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
         self._metrics.dequeue_stopped.set_function(lambda: self._switches.stop_dequeue)
@@ -175,7 +175,9 @@ class Daemon:
                 "no session with kafka",
                 reason=str(error),
                 attempt=state.attempt_number,
-                operator_action="check bootstrap_servers, the brokers, and the sidecar's rights; it is tried again",
+                operator_action=self._advice(
+                    "check bootstrap_servers, the brokers, and the sidecar's rights; it is tried again"
+                ),
             )
 
         def wait(delay_s: float) -> None:
@@ -233,13 +235,22 @@ class Daemon:
         except ClientsLostError as error:
             self._metrics.client_restarts.inc()
             self._health.broker_is_silent(str(error))
+            if isinstance(error, FencedError):
+                self._health.was_fenced()
             if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:
                 raise
             log.warning(
                 "kafka clients lost",
                 reason=str(error),
-                operator_action="nothing, if rare: new ones begin at the committed progress; else check the brokers",
+                operator_action=self._advice(
+                    "nothing, if rare: new ones begin at the committed progress; else check the brokers"
+                ),
             )
+
+    def _advice(self, otherwise: str) -> str:
+        """What an operator should do about clients that were lost."""
+        rival = self._health.rival
+        return otherwise if rival is None else f"{rival.words}: {rival.remedy}"
 
     async def _ask(self, query: PendingQuery) -> dict[str, Any]:
         """What is pending, as the API tells it; topics go by either of their names."""

@@ -33,5 +33,9 @@ class ClientsLostError(TimewheelError):
     """The clients are of no more use: drop all state and start over from the progress committed in Kafka."""
 
 
+class FencedError(ClientsLostError):
+    """Kafka has given this sidecar's transactional ids to somebody else, or its transaction has taken too long."""
+
+
 class StoppedWaitingError(Exception):
     """A stop was asked for while Kafka did not answer; the outcome is settled at the next start."""

@@ -41,6 +41,9 @@ FORGIVEN_AFTER_MS = 5_000
 FORGIVEN_AT_LAST_MS = 10_000
 """As `FORGIVEN_AFTER_MS`, while something is due or waited for."""
 
+FENCED_TWICE_WITHIN_MS = 600_000
+"""Once, Kafka may have had enough of a transaction that lasted too long; twice in this time somebody has to look."""
+
 _TREND_OVER_MS = 10_000
 _OBSERVATIONS_MAX = 60
 
@@ -126,6 +129,10 @@ class Health:
     """Since when a call to Kafka has been waited for."""
     oldest_due_at_ms: float | None = None
     """When, by the monotonic clock, the oldest record that waits falls or fell due; None: none waits."""
+    identity: str = ""
+    """What its transactional ids begin with, behind the group's."""
+    fenced_ms: tuple[float, ...] = ()
+    """When Kafka has taken those ids away, the last two times."""
 
     def __post_init__(self) -> None:
         self.turned_ms = self.clock.monotonic_ms()
@@ -175,6 +182,10 @@ class Health:
         if self.broker_silent_since_ms is None:
             self.broker_silent_since_ms = self.broker_error_ms
         self.broker_error = error
+
+    def was_fenced(self) -> None:
+        """Kafka has taken the transactional ids away."""
+        self.fenced_ms = (*self.fenced_ms[-1:], self.clock.monotonic_ms())
 
     # --- written by the observer --------------------------------------------------------------------------------------
 
@@ -234,6 +245,17 @@ class Health:
         told, since_ms = self._state
         return self.clock.monotonic_ms() - since_ms if told is state else 0.0
 
+    @property
+    def rival(self) -> Cause | None:
+        """That another process seems to have this identity; None: no sign of one."""
+        if len(self.fenced_ms) < 2 or self.clock.monotonic_ms() - self.fenced_ms[0] > FENCED_TWICE_WITHIN_MS:
+            return None
+        return Cause(
+            f"Kafka keeps taking the transactional ids of '{self.identity}' away",
+            "look for a second sidecar with this instance_id, and give each its own; without one, raise "
+            "transaction_timeout",
+        )
+
     def verdict(self) -> Verdict:
         """How the sidecar is, the worst of it first."""
         if not self.is_alive():
@@ -245,7 +267,8 @@ class Health:
         if self.broker_reachable is False:
             return self._broker_away()
         if not self.assigned:
-            return Verdict(State.STARTING, (self._broker_words() or self.phase) + self._has_waited())
+            words = (self._broker_words() or self.phase) + self._has_waited()
+            return Verdict(State.STARTING, words, rival.remedy if (rival := self.rival) else "")
         return self._of_partitions() or self._of_delivery()
 
     def _broker_away(self) -> Verdict:
@@ -325,6 +348,8 @@ class Health:
         return Verdict(State.HEALTHY, words or ("what is due goes out on time" if self.places else _NOTHING_ASSIGNED))
 
     def _cause(self) -> str:
+        if rival := self.rival:
+            return rival.words
         waits_since_ms = self.waits_since_ms
         if self.broker_error:
             return f"Kafka refuses what is sent: {self.broker_error}"
@@ -334,6 +359,8 @@ class Health:
         return f"more has fallen due than has gone out yet{self._trend()}"
 
     def _remedy(self) -> str:
+        if rival := self.rival:
+            return rival.remedy
         if self.broker_error or self.waits_since_ms is not None:
             return "look at the destinations and their brokers; it is tried again until it goes, nothing is lost"
         return "nothing, if it catches up; otherwise more workers, replicas or partitions"
@@ -374,9 +401,9 @@ class Health:
 
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
-        told = [
-            entry for group in (self.troubled, self.destinations_away, self.noted) for entry in sorted(group.items())
-        ]
+        doubt = {"instance_id": str(rival)} if (rival := self.rival) else {}
+        groups = (doubt, self.troubled, self.destinations_away, self.noted)
+        told = [entry for group in groups for entry in sorted(group.items())]
         return [f"{where}: {why}" for where, why in told[:_WARNINGS_MAX]]
 
 

@@ -8,7 +8,7 @@ from connectors.contract import Header
 from connectors.kafka_errors import is_fatal
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, Verdicts, unknown_partition
-from sidecar.dispatch.transactions import Publishing, TransactionAbortedError
+from sidecar.dispatch.transactions import Publishing, TransactionAbortedError, lost_in
 from sidecar.errors import ClientsLostError
 from sidecar.records import Outgoing, Rejection, brought_by
 from sidecar.source import Draft, Source
@@ -133,7 +133,7 @@ class DequeuePut:
                 if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     return too_large(record, error.str())
                 if is_fatal(error):
-                    raise ClientsLostError(f"produce: {error}") from exception
+                    raise lost_in("produce", error) from exception
                 publishing.refused(str(topic), partition, error)
                 raise TransactionAbortedError(error) from exception
             else:

@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from sidecar.dispatch.call_thread import Call, Caller, CallThread
-from sidecar.errors import ClientsLostError, StoppedWaitingError
+from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError
 
 CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
@@ -36,6 +36,8 @@ _COORDINATOR_AWAY = frozenset(
     }
 )
 """What a consumer's commit fails of while its group has no coordinator; the client calls none of them retriable."""
+
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 Produce = Callable[..., object]
 
@@ -140,7 +142,7 @@ class ExactlyOnce:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise ClientsLostError(f"begin_transaction: {error}") from error
+            raise lost_in("begin_transaction", error.args[0]) from error
 
     def make_room(self) -> None:
         self._producer.poll(0.05)
@@ -171,7 +173,7 @@ class ExactlyOnce:
         try:
             self._call(lambda: self._until_answered(producer.abort_transaction, "abort_transaction"))
         except TransactionAbortedError as error:
-            raise ClientsLostError(f"abort_transaction: {error}") from error
+            raise lost_in("abort_transaction", error.error) from error
         producer.poll(0)
         self._turn += 1
         return self._failures[:]
@@ -192,11 +194,11 @@ class ExactlyOnce:
                 self._answers += 1
                 error: KafkaError = exception.args[0]
                 if error.fatal():
-                    raise ClientsLostError(f"{name}: {error}") from exception
+                    raise lost_in(name, error) from exception
                 if error.txn_requires_abort():
                     raise TransactionAbortedError(error) from exception
                 if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
-                    raise ClientsLostError(f"{name}: {error}") from exception
+                    raise lost_in(name, error) from exception
                 if self._is_stopping():
                     raise StoppedWaitingError(f"{name}: {error}") from exception
                 log.info("kafka does not answer yet", call=name, reason=str(error))
@@ -273,3 +275,8 @@ def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Me
             failures.append((message.topic() or "", message.partition() or 0, error))
 
     return on_delivery
+
+
+def lost_in(call: str, error: KafkaError) -> ClientsLostError:
+    """What is to be raised for an answer after which the producers are of no more use."""
+    return (FencedError if error.code() in _FENCED else ClientsLostError)(f"{call}: {error}")

@@ -81,6 +81,29 @@ def test_a_second_process_with_the_same_identity_ends_the_first_with_exit_4(
     assert "identity" in sidecar.log_text()
 
 
+def test_two_dynamic_members_of_one_identity_are_told_of(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    """Each takes the other's transactional ids as often as it begins anew."""
+    destination = kafka.create_topic(f"{prefix}orders")
+    sidecar.settings |= {"instance_id": "twin", "membership": "dynamic", "partitions": 2}
+    sidecar.start()
+    (tmp_path / "b").mkdir()
+    settings = {
+        name: value for name, value in sidecar.settings.items() if name not in ("bootstrap_servers", "data_dir")
+    }
+    hint = "look for a second sidecar with this instance_id"
+    with SidecarProcess(str(sidecar.settings["bootstrap_servers"]), tmp_path / "b", **settings) as other:
+
+        def is_told() -> bool:
+            kafka.produce(scheduled(prefix, destination, 30))  # for the partitions of both
+            return all(hint in twin.get("/readyz")[1] for twin in (sidecar, other))
+
+        wait_until(is_told, "both tell of the other", 60, poll_s=0.2)
+        for twin in (sidecar, other):
+            assert any(hint in event.get("operator_action", "") for event in twin.events())
+
+
 @pytest.mark.slow
 def test_missing_progress_stops_the_partition_and_an_operator_chooses(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess

@@ -8,6 +8,7 @@ from connectors.testing import ManualClock
 from sidecar.health import (
     BEHIND_AFTER_MS,
     DOUBT_AFTER_MS,
+    FENCED_TWICE_WITHIN_MS,
     FORGIVEN_AFTER_MS,
     FORGIVEN_AT_LAST_MS,
     LOOP_STUCK_AFTER_MS,
@@ -268,3 +269,26 @@ def test_of_a_partition_that_cannot_be_opened_it_is_told_what_to_check() -> None
     assert verdict.words == "a-0 failed: no broker leads the partition, and 1 more"
     assert verdict.action == "bring the broker back; the partition is tried again, nothing is lost"
     assert health.unready_reasons()[1] == "wheel-0 failed and is tried again: Input/output error; check the disk"
+
+
+def test_ids_that_kafka_takes_away_twice_in_a_short_time_point_to_another_process() -> None:
+    health, clock = a_health()
+    health.identity = "twin"
+    health.was_fenced()
+    clock.advance(FENCED_TWICE_WITHIN_MS + 1)
+    health.turned()
+    health.was_fenced()
+    assert health.rival is None
+    assert health.verdict().state is State.HEALTHY
+    clock.advance(1_000)
+    health.was_fenced()
+    assert health.rival is not None
+    assert "'twin'" in health.verdict().words
+    for cause, state in ((behind, State.BEHIND), (starting, State.STARTING)):
+        cause(health)
+        verdict = health.verdict()
+        assert (verdict.state, verdict.action) == (state, health.rival.remedy)
+    assert health.warnings() == [f"instance_id: {health.rival}"]
+    clock.advance(FENCED_TWICE_WITHIN_MS)
+    assert health.rival is None
+    assert health.warnings() == []
