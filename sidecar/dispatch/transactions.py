@@ -8,6 +8,7 @@ The second begins only after the first's commit has been answered.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
@@ -180,6 +181,11 @@ class ExactlyOnce:
 
     def close(self) -> None:
         self._caller.close()
+        # A call that is stuck holds this, and its producer, for as long as the process lives: nothing else stays.
+        for producer in self._producers:
+            _let_go(producer)
+        self._producers = ()
+        del self._producer, self.produce
 
     def _call(self, call: Call) -> None:
         self._caller.submit(call)
@@ -263,8 +269,7 @@ class AtLeastOnce:
         return self._failures[:]
 
     def close(self) -> None:
-        self._producer.purge()
-        self._producer.poll(0)
+        _let_go(self._producer)
 
 
 def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Message], None]:
@@ -280,3 +285,10 @@ def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Me
 def lost_in(call: str, error: KafkaError) -> ClientsLostError:
     """What is to be raised for an answer after which the producers are of no more use."""
     return (FencedError if error.code() in _FENCED else ClientsLostError)(f"{call}: {error}")
+
+
+def _let_go(producer: Producer) -> None:
+    """Forget the records that a producer has not sent."""
+    with suppress(KafkaException):  # why it is of no more use: whoever serves its reports is told once more
+        producer.purge()
+        producer.poll(0)

@@ -58,3 +58,17 @@ def test_a_member_of_yesterday_does_not_repeat_its_commit() -> None:
 def test_a_stop_does_not_wait_for_a_coordinator() -> None:
     with pytest.raises(StoppedWaitingError):
         begun(Group(KafkaError.NOT_COORDINATOR), is_stopping=True).settle()
+
+
+class Fatal(Delivered):
+    """A producer that is of no more use, and says so to whoever serves its reports."""
+
+    def purge(self) -> None: ...
+
+    def poll(self, _timeout_s: float) -> int:
+        raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "fatal", True))
+
+
+def test_a_producer_that_is_beyond_use_is_let_go_in_silence() -> None:
+    """The error would end the process, between this session and the next."""
+    AtLeastOnce(cast(Producer, Fatal()), lambda _: None, [], lambda: False).close()
