@@ -29,6 +29,7 @@ from sidecar.garbage import IdleCollector
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
 from sidecar.intake.reopening import Place
+from sidecar.leftovers import Leftovers
 from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.records import Rejection
@@ -121,6 +122,7 @@ class Loop:
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
         self._collector = IdleCollector(clock)
+        self._leftovers = Leftovers(settings.data_dir, settings.plan.roll_window_ms, clock)
         self._intake = EnqueueGet(
             clients.consumer,
             names.schedule_topics(settings.levels),
@@ -214,6 +216,9 @@ class Loop:
         if self._is_now_and_then:
             self._outages.look_again()
             self._accounts.tell(self.sources, self._intake.known_end)
+            if self._intake.assigned is not None:
+                wheel = self._settings.topic_names.wheel
+                self._leftovers.look([partition for topic, partition in self._intake.assigned if topic == wheel])
         self._questions.answer()
 
     def _tick(self, now_ms: int) -> None:

@@ -72,6 +72,8 @@ class EnqueueGet:
     ) -> None:
         self.sources: dict[Place, Source] = {}
         self.epoch = 0
+        self.assigned: Sequence[Place] | None = None
+        """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
         self._starts = starts
         self._make_source = make_source
@@ -309,6 +311,7 @@ class EnqueueGet:
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
+        self.assigned = places
         self._assigned_in_call |= set(places)
         self._tell_assignment()
         self._health.partitions_assigned()

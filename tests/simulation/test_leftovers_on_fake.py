@@ -1,0 +1,32 @@
+"""What a loop removes of its directory: never what belongs to a partition of its own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sidecar.leftovers import LOOK_EVERY_MS
+from sidecar.store.errors import CorruptFile
+from tests.simulation.test_pending_on_fake import WheelWorld
+
+
+def test_only_the_stores_of_other_sidecars_partitions_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WheelWorld(tmp_path)
+    (tmp_path / "wheel-2").mkdir()
+    loop = world.begun()
+    # One of its own is closed when it looks.
+    closed = world.wheels(loop)[0]
+
+    def make_none(*_: object) -> None:
+        raise CorruptFile(tmp_path, "not what was written")
+
+    monkeypatch.setattr(loop._intake, "_make_source", make_none)
+    loop._intake.fail(closed, CorruptFile(tmp_path, "not what was written"))
+    for path in tmp_path.glob("wheel-*"):
+        os.utime(path, (0, 0))
+    world.clock.advance(LOOK_EVERY_MS)
+    loop.turn()
+    assert [source.partition for source in world.wheels(loop)] == [1 - closed.partition]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wheel-0", "wheel-1"]
