@@ -201,7 +201,8 @@ class Daemon:
         """One set of clients, from the first to the last turn.
 
         Raises:
-            ClientsLostError: they were lost at once; after a longer session the loss is logged, and the next may begin.
+            ClientsLostError, KafkaUnreachableError: lost at once; after a longer session the loss is logged, and the
+                next may begin.
         """
         began_ms = self._clock.monotonic_ms()
         try:
@@ -232,7 +233,7 @@ class Daemon:
                 reason=str(error),
                 operator_action="nothing: the next start settles the transaction that is open",
             )
-        except ClientsLostError as error:
+        except (ClientsLostError, KafkaUnreachableError) as error:
             self._metrics.client_restarts.inc()
             self._health.broker_is_silent(str(error))
             if isinstance(error, FencedError):
