@@ -99,6 +99,8 @@ class Health:
     """When the session ended that had them, until the next one has; None: there is none."""
     places: frozenset[tuple[str, int]] = frozenset()
     """The topics and partitions that are read."""
+    leaderless: frozenset[tuple[str, int]] = frozenset()
+    """Partitions of the schedule topics that no broker leads, whoever reads them."""
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> why it waits for an operator."""
@@ -402,7 +404,8 @@ class Health:
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
         doubt = {"instance_id": str(rival)} if (rival := self.rival) else {}
-        groups = (doubt, self.troubled, self.destinations_away, self.noted)
+        unread = {f"{topic}-{number}": _NO_LEADER for topic, number in self.leaderless & self.places}
+        groups = (doubt, unread, self.troubled, self.destinations_away, self.noted)
         told = [entry for group in groups for entry in sorted(group.items())]
         return [f"{where}: {why}" for where, why in told[:_WARNINGS_MAX]]
 
@@ -412,6 +415,7 @@ _WARNINGS_MAX = 20
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
+_NO_LEADER = "no broker leads it, and nothing more is read of it; bring the broker back that holds it"
 
 
 def _seconds(duration_ms: float) -> str:

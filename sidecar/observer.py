@@ -33,6 +33,7 @@ class Observer(WatchThread):
         self._probe: Probe | None = None
         self._pinged_ms = -float(PING_EVERY_MS)
         self._told: Cause | None = None
+        self._leaderless: frozenset[tuple[str, int]] = frozenset()
 
     def _run(self) -> None:
         while not self._left.wait(EVERY_S):
@@ -60,6 +61,8 @@ class Observer(WatchThread):
             self._pinged_ms = self._clock.monotonic_ms()
             if (cause := self._probe.ping(PROBE_TIMEOUT_S)) is not None:
                 health.broker_is_silent(cause.words)
+            else:
+                self._tell_leaderless(self._probe.leaderless)
 
     def _tell(self, cause: Cause | None) -> None:
         """The log, when it begins, when something else is in the way, and when it is over."""
@@ -68,3 +71,14 @@ class Observer(WatchThread):
             log.warning("no broker answers", reason=cause.words, operator_action=cause.remedy)
         elif cause is None and told is not None:
             log.info("a broker answers again")
+
+    def _tell_leaderless(self, leaderless: frozenset[tuple[str, int]]) -> None:
+        """The log, of each partition that is read here when it begins; status, until it is over."""
+        self._health.leaderless = leaderless
+        before, self._leaderless = self._leaderless, leaderless & self._health.places
+        for topic, partition in sorted(self._leaderless - before):
+            log.warning(
+                "partition without a leader",
+                partition=f"{topic}-{partition}",
+                operator_action="bring the broker back that holds it; until then nothing more is read of it",
+            )

@@ -22,7 +22,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from sidecar.advertised import Address, Connect, why_out_of_reach
@@ -30,6 +30,7 @@ from sidecar.clients import admin_client
 from sidecar.health import Cause
 from sidecar.logs import masked
 from sidecar.settings import Settings
+from sidecar.topic_admin import TopicAdmin
 
 _PROTOCOL = "check security.protocol under kafka: the listener seems to speak another one"
 _REMEDIES = {
@@ -78,6 +79,8 @@ class Probe:
         self._told: list[KafkaError] = []
         self._closed = ""
         self._cause: Cause | None = None
+        self.leaderless: frozenset[tuple[str, int]] = frozenset()
+        """Partitions of the schedule topics that no broker led when it last answered a `ping`."""
         self.admin = make_admin(settings, error_cb=self._told.append, logger=self)
 
     def ask(self, timeout_s: float) -> Cause | None:
@@ -92,12 +95,13 @@ class Probe:
 
     def ping(self, timeout_s: float) -> Cause | None:
         """As `ask`, with a question that is cheap for large clusters, too; a refusal also counts as an answer."""
-        topic = self._settings.topic_names.wheel
+        topics = self._settings.topic_names.schedule_topics(self._settings.levels)
         # Describing a topic never makes a broker create it, as a metadata request may.
-        answer = self._outcome(
-            lambda: self.admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
-        )
-        return answer if isinstance(answer, Cause) else None
+        answer = self._outcome(lambda: TopicAdmin(self.admin, self._settings).leaderless(topics, timeout_s))
+        if isinstance(answer, Cause):
+            return answer
+        self.leaderless = frozenset(answer or ())
+        return None
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """What librdkafka logs, as confluent-kafka passes it to a logger."""

@@ -41,11 +41,11 @@ class TopicAdmin:
             for info in self._partitions([topic])[topic]
         }
 
-    def leaderless(self, topics: Collection[str]) -> set[tuple[str, int]]:
+    def leaderless(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> set[tuple[str, int]]:
         """The partitions that no broker leads."""
         return {
             (topic, info.id)
-            for topic, infos in self._partitions(topics).items()
+            for topic, infos in self._partitions(topics, timeout_s).items()
             for info in infos
             if info.leader is None
         }
@@ -82,8 +82,10 @@ class TopicAdmin:
         described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
         return str(self._admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(described.topic_id)
 
-    def _partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartitionInfo]]:
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=_TIMEOUT_S)
+    def _partitions(
+        self, topics: Collection[str], timeout_s: float = _TIMEOUT_S
+    ) -> dict[str, list[TopicPartitionInfo]]:
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
         return {topic: _partitions_of(answer) for topic, answer in described.items()}
 
 

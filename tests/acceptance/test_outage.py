@@ -119,3 +119,8 @@ def test_a_schedule_partition_without_a_leader_holds_up_no_other_at_a_start(
         judge([*names, "on the wheel"], delivered).assert_exactly_once()
         wait_until(lambda: sidecar.get("/readyz")[0] == 200, "it is ready", 30)
         assert not [event for event in sidecar.events() if event["event"] == "no session with kafka"]
+        # 3. It is lost once more, while its partition is read.
+        second.kill()
+        wait_until(lambda: f"{level}-1: no broker leads it" in sidecar.get("/readyz")[1], "it is told", 60)
+        kafka.produce([timed(prefix, orders, "still on the wheel", ("TIMER_DELAY_MS", 500))])
+        kafka.read([orders], len(names) + 2, 30)

@@ -24,6 +24,7 @@ class Brokers:
     def __init__(self) -> None:
         self.cause: Cause | None = None
         self.asked: list[str] = []
+        self.leaderless = frozenset[tuple[str, int]]()
 
     def ask(self, timeout_s: float) -> Cause | None:
         self.asked.append("ask")
@@ -99,3 +100,19 @@ def test_what_it_meets_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with logged() as lines, observed.observer:
         wait_until(lambda: len(lines) >= 2, "it has gone on", 10)
     assert {line["event"] for line in lines} == {"observer failed"}
+
+
+def test_a_partition_without_a_leader_is_told_while_it_is_read_here() -> None:
+    observed = Observed()
+    observed.health.places = frozenset([("a", 0), ("a", 1)])
+    observed.brokers.leaderless = frozenset([("a", 1), ("b", 0)])
+    with logged() as lines:
+        observed.seconds(3 * PING_EVERY_MS // 1_000)
+    assert [(line["event"], line["partition"]) for line in lines] == [("partition without a leader", "a-1")]
+    observed.health.turned()
+    (warning,) = observed.health.warnings()
+    assert warning.startswith("a-1: no broker leads it")
+    assert observed.health.verdict() == (State.HEALTHY, warning, "", None)
+    observed.brokers.leaderless = frozenset()
+    observed.seconds(PING_EVERY_MS // 1_000)
+    assert observed.health.warnings() == []

@@ -3,11 +3,13 @@
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.probe import Probe
 from sidecar.settings import load_settings
 
@@ -134,3 +136,17 @@ def test_brokers_that_send_clients_on_to_where_nobody_gets_are_away() -> None:
     assert probe.ask(1) == cause
     admin.answers, admin.brokers = True, {}
     assert probe.ask(1) is None
+
+
+def test_a_ping_finds_the_schedule_partitions_without_a_leader() -> None:
+    kafka = InMemoryKafka(ManualClock())
+    topic = SETTINGS.topic_names.level(2)
+    kafka.create_topic(topic, 3)
+    kafka.create_topic(SETTINGS.topic_names.wheel)  # and of the others there is none
+    kafka.take_leader(topic, 1, 10_000)
+    probe = Probe(SETTINGS, lambda *_, **_told_by: cast(AdminClient, kafka.admin()), nowhere)
+    assert probe.ping(1) is None
+    assert probe.leaderless == {(topic, 1)}
+    kafka.clock.advance(10_000)  # type: ignore[attr-defined]
+    assert probe.ping(1) is None
+    assert probe.leaderless == frozenset()
