@@ -1,5 +1,6 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
             settings.bootstrap_servers,
             {**UNPOLLED, **settings.kafka},
             group_id=settings.group_id,
-            instance_id=settings.identity if settings.membership == "static" else None,
+            instance_id=_instance_id(settings) if settings.membership == "static" else None,
             session_timeout_ms=settings.session_timeout,
         ),
     )
@@ -85,6 +86,16 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
     topics = TopicAdmin(admin, settings)
     starts = KafkaStartFinder(consumer, admin, topics.leaderless, clock, is_stopping)
     return Clients(consumer, publishing, starts, topics)
+
+
+def _instance_id(settings: Settings) -> str:
+    """The name of a static member: another one once it reads other topics.
+
+    Kafka gives a member that returns under its name what it had before, and nobody looks whether there is more to read:
+    a level that is new would be nobody's.
+    """
+    topics = settings.topic_names.schedule_topics(settings.levels)
+    return f"{settings.identity}-{zlib.crc32(' '.join(topics).encode()):08x}"
 
 
 def _close(consumer: Consumer) -> None:

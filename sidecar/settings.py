@@ -186,7 +186,7 @@ class Settings(BaseSettings):
         None,
         min_length=1,
         pattern=r"^[a-zA-Z0-9._-]+$",
-        description="Identity of this sidecar: group.instance.id and transactional ids. "
+        description="Identity of this sidecar: its group.instance.id and transactional ids begin with it. "
         "Default: from host name and data directory.",
     )
     membership: Literal["static", "dynamic"] = Field(
