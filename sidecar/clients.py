@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception_type, wait_fixed
 
 from connectors.kafka import (
     UNPOLLED,
@@ -21,7 +22,7 @@ from connectors.kafka import (
 from sidecar.clock import Clock
 from sidecar.dispatch.call_thread import ends_within
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
-from sidecar.errors import ClientsLostError, UsageError
+from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
@@ -31,6 +32,7 @@ log = structlog.get_logger("timewheel")
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 1.0
+_ASKED_AGAIN_S = 0.2
 
 
 @dataclass
@@ -67,35 +69,47 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
         ClientsLostError: Kafka refuses this sidecar's transactions.
         StoppedWaitingError: a stop was asked for meanwhile.
     """
+    admin = admin_client(settings)
+    topics = TopicAdmin(admin, settings)
     consumer = _make(
         Consumer,
         consumer_config(
             settings.bootstrap_servers,
             {**UNPOLLED, **settings.kafka},
             group_id=settings.group_id,
-            instance_id=_instance_id(settings) if settings.membership == "static" else None,
+            instance_id=_instance_id(settings, topics, is_stopping) if settings.membership == "static" else None,
             session_timeout_ms=settings.session_timeout,
         ),
     )
     try:
-        admin = admin_client(settings)
         publishing = _publishing(settings, consumer, is_stopping)
     except BaseException:
         _close(consumer)
         raise
-    topics = TopicAdmin(admin, settings)
     starts = KafkaStartFinder(consumer, admin, topics.leaderless, clock, is_stopping)
     return Clients(consumer, publishing, starts, topics)
 
 
-def _instance_id(settings: Settings) -> str:
-    """The name of a static member: another one once it reads other topics.
+def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[], bool]) -> str:
+    """The name of a static member: another one once there is more to read.
 
-    Kafka gives a member that returns under its name what it had before, and nobody looks whether there is more to read:
-    a level that is new would be nobody's.
+    Kafka gives a member that returns under its name what it had before, and nobody looks whether there is more by then:
+    a level or a partition that is new would be nobody's.
+
+    Raises:
+        StoppedWaitingError: a stop was asked for before Kafka has told which partitions there are.
     """
-    topics = settings.topic_names.schedule_topics(settings.levels)
-    return f"{settings.identity}-{zlib.crc32(' '.join(topics).encode()):08x}"
+    answered = Retrying(
+        retry=retry_if_exception_type(KafkaException),
+        stop=lambda _state: is_stopping(),
+        wait=wait_fixed(_ASKED_AGAIN_S),
+        reraise=True,
+    )
+    try:
+        counts = answered(topics.count_partitions, settings.topic_names.schedule_topics(settings.levels))
+    except KafkaException as error:
+        raise StoppedWaitingError(f"describe_topics: {error}") from error
+    return f"{settings.identity}-{zlib.crc32(repr(sorted(counts.items())).encode()):08x}"
 
 
 def _close(consumer: Consumer) -> None:
