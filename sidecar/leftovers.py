@@ -42,11 +42,12 @@ class Leftovers:
         if self._clock.monotonic_ms() - self._looked_ms < LOOK_EVERY_MS:
             return
         self._looked_ms = self._clock.monotonic_ms()
-        kept = {f"wheel-{partition}" for partition in assigned}
         before_s = (self._clock.now_ms() - self._keep_ms) / 1000
         for directory in sorted(self._data_dir.glob("wheel-*")):
+            partition = directory.name.removeprefix("wheel-")
             try:
-                if directory.name not in kept and directory.stat().st_mtime < before_s:  # set with each checkpoint
+                is_kept = not partition.isdecimal() or int(partition) in assigned
+                if not is_kept and directory.stat().st_mtime < before_s:  # set with each checkpoint
                     (directory / CHECKPOINT).unlink(missing_ok=True)  # without one nothing else is taken for whole
                     shutil.rmtree(directory)
                     log.info("directory removed", directory=str(directory))

@@ -29,7 +29,7 @@ def test_what_cannot_be_of_use_is_removed_when_the_group_has_come_to_rest(tmp_pa
     old = made(tmp_path / "wheel-0", clock, KEEP_MS)
     ours = made(tmp_path / "wheel-1", clock, KEEP_MS)
     young = made(tmp_path / "wheel-10", clock, -LOOK_EVERY_MS)
-    others = [made(tmp_path / name, clock, KEEP_MS) for name in ("worker-1", "lost+found")]
+    others = [made(tmp_path / name, clock, KEEP_MS) for name in ("worker-1", "lost+found", "wheel-0.bak")]
     clock.advance(LOOK_EVERY_MS - 1)
     leftovers.look([1])
     assert old.exists(), "it is too soon"
