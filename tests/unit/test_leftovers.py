@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import structlog
 
 from connectors.testing import ManualClock
 from sidecar.leftovers import LOOK_EVERY_MS, Leftovers
+from tests.support.logged import logged
 
 KEEP_MS = 1_000_000
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_removed_is_told_and_stays(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     clock.advance(LOOK_EVERY_MS)
-    with structlog.testing.capture_logs() as lines:
+    with logged() as lines:
         leftovers.look([])
     assert [line["event"] for line in lines] == ["directory not removed", "directory removed"]
     assert stuck.exists()
