@@ -1,7 +1,7 @@
 """The table: every row with its figures, its floor and its goals."""
 
 from benchmarks import pending
-from benchmarks.figures import CPU, RATE, Figure, Held, Row, in_turn
+from benchmarks.figures import CPU, RATE, Figure, Held, Measure, Row, in_turn
 from benchmarks.lateness import HELD, HIGHEST, P50, P99, echo, timer
 from benchmarks.scheduling import producer
 from benchmarks.throughput import (
@@ -20,6 +20,7 @@ from benchmarks.throughput import (
     send_back,
     straight_through,
 )
+from benchmarks.workload import BATCH
 
 BURST_BESIDE = 100_000
 """Records of a burst of which it is asked whether those that wait slow it down."""
@@ -54,6 +55,13 @@ def _size(value_bytes: int) -> Row:
         (_rate(0.85), _CPU),
         lambda load: load.of_size(value_bytes),
         is_extra=True,
+    )
+
+
+def _as_large(name: str, product: Measure, floor_name: str, floor: Measure) -> Row:
+    """Beside a floor whose transactions are as large as the sidecar's, which suits the floors, too."""
+    return Row(
+        f"{name}, transactions of one size", in_turn(product, floor), floor_name, (_rate(0.85), _CPU), is_extra=True
     )
 
 
@@ -120,6 +128,16 @@ ROWS = {
     "straight-100": _size(100),
     "straight-1000": _size(1_000),
     "straight-10000": _size(10_000),
+    "level-as-large": _as_large(
+        "level backlog", level_backlog, "raw transactional relay", floor("relay", batch_records=BATCH)
+    ),
+    "straight-as-large": _as_large(
+        "straight through",
+        straight_through,
+        "raw transactional relay",
+        floor("relay", DUE_LONG_AGO, batch_records=BATCH),
+    ),
+    "burst-as-large": _as_large("burst", burst(), "raw transactional produce", floor("produce", batch_records=BATCH)),
     "send-back": Row(
         "send-back",
         in_turn(send_back, retry_floors),

@@ -14,7 +14,7 @@ from benchmarks.figures import CPU, RATE, Measure, Values
 from benchmarks.pending import fill_waiting
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
-from benchmarks.workload import Cluster, Header, Headers, Load
+from benchmarks.workload import FLOOR_BATCH, Cluster, Header, Headers, Load
 
 RATE_BESIDE_DEFAULTS = "records/s, beside default options"
 RATE_BESIDE_TWO_HEADERS = "records/s, beside two headers"
@@ -164,12 +164,19 @@ def retry_floors(cluster: Cluster, load: Load) -> Values:
     return values
 
 
-def floor(kind: str, *headers: tuple[str, bytes], partitions: int = 1, processes: int = 1) -> Measure:
+def floor(
+    kind: str,
+    *headers: tuple[str, bytes],
+    partitions: int = 1,
+    processes: int = 1,
+    batch_records: int = FLOOR_BATCH,
+) -> Measure:
     """A plain loop of `benchmarks.floors`, or several side by side, each with its share of the records.
 
     Args:
         headers: of its source, beside REAL_TOPIC.
         partitions: of its destination.
+        batch_records: most in one transaction.
     """
 
     def measure(cluster: Cluster, load: Load) -> Values:
@@ -179,7 +186,7 @@ def floor(kind: str, *headers: tuple[str, bytes], partitions: int = 1, processes
             destination = cluster.create(f"{prefix}out", partitions=partitions)
             if kind != "produce":
                 _fill(cluster, load, source, destination, *headers)
-            arguments = (kind, cluster.bootstrap_servers, source, destination, share, load.value_bytes)
+            arguments = (kind, cluster.bootstrap_servers, source, destination, share, load.value_bytes, batch_records)
             loops = [running.enter_context(Process("floors", *arguments)) for _ in range(processes)]
             told = [loop.result() for loop in loops]
             rate = told[0].get("per_second") or cluster.rate(destination, share * processes)

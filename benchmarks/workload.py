@@ -13,8 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 KEYS = [b"k%d" % number for number in range(100)]
-BATCH = 5_000
+BATCH = 10_000
 """Most records in one transaction, the sidecar's default."""
+FLOOR_BATCH = 5_000
+"""Most records in one transaction of a floor, but for those with as many as the sidecar: what the goals were set by."""
 BATCH_BYTES = 16 * 2**20
 """Most bytes of values in one transaction, the sidecar's default."""
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}

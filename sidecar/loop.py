@@ -133,8 +133,8 @@ class Loop:
             health=health,
             metrics=metrics,
             batch_records=settings.batch_records,
-            # Not all of a read-ahead: a source counts more than values, and one that is full is paused.
-            batch_bytes=min(settings.batch_bytes, settings.read_ahead_bytes * 3 // 4),
+            # Not all of a read-ahead: a source that is full is paused, and the size of what comes is a guess.
+            batch_bytes=min(settings.batch_bytes, settings.read_ahead_bytes * 7 // 8),
             queue_of=queue_of,
         )
 

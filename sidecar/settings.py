@@ -267,10 +267,10 @@ class Settings(BaseSettings):
         0, ge=0, description="Most bytes of disk for one wheel partition; beyond it intake pauses. 0: no limit."
     )
 
-    batch_records: int = Field(5_000, ge=1, le=100_000, description="Most records in one transaction.")
+    batch_records: int = Field(10_000, ge=1, le=100_000, description="Most records in one transaction.")
     batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, roughly.")
     read_ahead_records: int = Field(
-        10_000, ge=1, description="Most records of one level partition held in memory; beyond it reading pauses."
+        20_000, ge=1, description="Most records of one level partition held in memory; beyond it reading pauses."
     )
     read_ahead_bytes: int = Field(8 * 2**20, ge=1_024, description="The same for payload bytes, roughly.")
     transaction_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(

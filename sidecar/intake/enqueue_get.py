@@ -19,7 +19,7 @@ from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Star
 from sidecar.intake.reopening import Place, Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
-from sidecar.sizes import SAMPLED, header_bytes
+from sidecar.sizes import RECORD_OVERHEAD_BYTES, SAMPLED, header_bytes
 from sidecar.source import Source
 from sidecar.store.errors import StoreError
 
@@ -166,6 +166,7 @@ class EnqueueGet:
         sample = messages[::SAMPLED]
         keys, headers = map(Message.key, sample), read_headers(sample)
         sample_bytes = sum(map(len, sample)) + sum(len(key or b"") for key in keys) + sum(map(header_bytes, headers))
+        sample_bytes += RECORD_OVERHEAD_BYTES * len(sample)
         return max(1, min(self._batch_records, self._batch_bytes * len(sample) // max(1, sample_bytes)))
 
     # --- records ------------------------------------------------------------------------------------------------------

@@ -54,7 +54,16 @@ def reading(consumer: Fetched) -> EnqueueGet:
 
 @pytest.mark.parametrize(
     ("size", "next_count"),
-    [(None, 5_000), (0, 5_000), (200, 5_000), (1_600, 5_000), (10_000, 800), (1_000_000, 8), (9_000_000, 1)],
+    [
+        (None, 5_000),
+        (0, 5_000),
+        (200, 5_000),
+        (1_100, 5_000),
+        (1_500, 4_000),
+        (10_000, 761),
+        (1_000_000, 7),
+        (9_000_000, 1),
+    ],
 )
 def test_of_large_records_fewer_are_read_at_a_time(size: int | None, next_count: int) -> None:
     consumer = Fetched(200, size, 200, 200)
