@@ -1,8 +1,8 @@
 """Every figure beside its floor: product and floor in turn, several times, on a Kafka of its own on this machine.
 
-Run it on an idle machine, for half an hour or so; how it scales (straight-*, burst-*) is another twenty minutes, and is
-left out but for burst-beside-1m unless --only names it. A ratio stands when both slow down together, but a busy machine
-widens the spread, and a lateness does not scale at all.
+Run it on an idle machine, for half an hour or so. What is measured only where --only names it (how it scales:
+straight-*, burst-*; beside larger transactions: *-as-large) takes about as much again. A ratio stands when both slow
+down together, but a busy machine widens the spread, and a lateness does not scale at all.
 """
 
 import argparse

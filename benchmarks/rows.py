@@ -60,9 +60,8 @@ def _size(value_bytes: int) -> Row:
 
 def _as_large(name: str, product: Measure, floor_name: str, floor: Measure) -> Row:
     """Beside a floor whose transactions are as large as the sidecar's, which suits the floors, too."""
-    return Row(
-        f"{name}, transactions of one size", in_turn(product, floor), floor_name, (_rate(0.85), _CPU), is_extra=True
-    )
+    figures = Figure(RATE, Held.RATIO), _CPU
+    return Row(f"{name}, transactions of one size", in_turn(product, floor), floor_name, figures, is_extra=True)
 
 
 def _shape(name: str, partitions: int, workers: int = 1) -> Row:

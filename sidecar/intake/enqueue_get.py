@@ -50,8 +50,8 @@ class EnqueueGet:
     Args:
         make_source: builds the source of an assigned partition.
         before_revoke: settles the transaction in hand; called while the partitions are still ours.
-        batch_records, batch_bytes: most that is read at a time, the bytes about. What a source has no room for is
-            thrown away, with all that was fetched behind it, and fetched again.
+        batch_records, batch_bytes: most that is read at a time, the bytes about, as `sidecar.sizes` counts them. What a
+            source has no room for is thrown away, with all that was fetched behind it, and fetched again.
         queue_of: a schedule topic's queue, the metrics' label.
     """
 
@@ -167,7 +167,7 @@ class EnqueueGet:
         keys, headers = map(Message.key, sample), read_headers(sample)
         sample_bytes = sum(map(len, sample)) + sum(len(key or b"") for key in keys) + sum(map(header_bytes, headers))
         sample_bytes += RECORD_OVERHEAD_BYTES * len(sample)
-        return max(1, min(self._batch_records, self._batch_bytes * len(sample) // max(1, sample_bytes)))
+        return max(1, min(self._batch_records, self._batch_bytes * len(sample) // sample_bytes))
 
     # --- records ------------------------------------------------------------------------------------------------------
 
