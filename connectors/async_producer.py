@@ -104,6 +104,8 @@ class AsyncScheduledProducer:
             ScheduleError: as `ScheduledProducer.send`.
             KafkaException: Kafka has not taken the record.
         """
+        if headers is not None and not isinstance(headers, Mapping):
+            headers = list(headers)  # it may have to be begun more than once, which an iterator does not bear
         return await self._answer_of(
             lambda told: self._producer.begin_send(
                 topic,

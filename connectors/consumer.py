@@ -11,6 +11,7 @@ consumer.run()
 """
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,9 @@ from connectors.consuming.settings import (
 )
 from connectors.consuming.workers import AsyncWorkers, InlineWorkers, ThreadWorkers, Workers
 from connectors.contract import MAX_TOPIC_NAME_LENGTH, TopicNames, is_legal_topic_name
+from connectors.event_log import EventLog
+
+_log = EventLog(logging.getLogger(__name__))
 
 OneT = TypeVar("OneT", bound=MessageListener)
 ManyT = TypeVar("ManyT", bound=BatchListener)
@@ -331,6 +335,12 @@ class RetryingConsumer:
             self._run_here()
         except BaseException as error:  # noqa: BLE001
             self._failure = error
+            _log.error(
+                "consumer ended",
+                "the consumer is of no more use, and nothing more is read",
+                operator_action="make another; close() raises the reason, and is_running tells that it has ended",
+                exc_info=error,
+            )
 
     @contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:

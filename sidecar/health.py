@@ -383,6 +383,8 @@ class Health:
         reasons = []
         if self.stopping:
             reasons.append("stopping")
+        if not self.is_alive():
+            reasons.append(f"stuck: the loop has not turned for {_seconds(self.since_turn_ms)}")
         now_ms, ended_ms, since_ms = self.clock.monotonic_ms(), self.session_ended_ms, self.broker_silent_since_ms
         if not self._has_been_assigned:
             reasons.append(self._broker_told() or "starting: no partitions assigned yet")

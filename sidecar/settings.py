@@ -173,7 +173,9 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, frozen=True, extra="forbid", validate_default=False, arbitrary_types_allowed=True
     )
 
-    bootstrap_servers: str = Field("localhost:9092", description="Kafka brokers, host:port, comma-separated.")
+    bootstrap_servers: str = Field(
+        "localhost:9092", min_length=1, description="Kafka brokers, host:port, comma-separated."
+    )
     kafka: KafkaOptions = Field(
         {},
         description="Any librdkafka option (TLS, SASL, tuning): a map in YAML, JSON in the environment, "
@@ -321,6 +323,13 @@ class Settings(BaseSettings):
             raise ValueError(f"{str(value).lower()} is no number")
         return value
 
+    @field_validator("replication_factor")
+    @classmethod
+    def _check_replication_factor(cls, replicas: int) -> int:
+        if replicas == 0:
+            raise ValueError("a topic has at least one replica; -1 leaves their number to the broker")
+        return replicas
+
     @field_validator("http_address")
     @classmethod
     def _check_http_address(cls, address: str) -> str:
@@ -443,7 +452,8 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         UsageError: names every field that cannot be used, its value's fault, and what to write.
     """
     if config_file is not None and not config_file.is_file():
-        raise UsageError(f"--config {config_file}: there is no such file")
+        why = "is a directory; name the YAML file in it" if config_file.is_dir() else "there is no such file"
+        raise UsageError(f"--config {config_file}: {why}")
     try:
         found = _settings_class(config_file)(**dict(flags or {}))
         # Of no class that this call alone knows: other processes are told of them, and a pickle names their class.

@@ -55,8 +55,13 @@ _REPLACED = frozenset(
 
 
 def send_back_headers(message: ConsumedMessage, settings: ConsumerSettings, level: int | None) -> Headers:
-    """Replaced, never appended: there are as many after sixteen attempts as after one."""
-    origin = message.header(Header.ORIGIN_MESSAGE_ID) or message.message_id.encode()
+    """Replaced, never appended: there are as many after sixteen attempts as after one.
+
+    The origin is believed where `as_consumed` believes it: elsewhere a header that an application has copied on would
+    give many messages one id.
+    """
+    told = message.header(Header.ORIGIN_MESSAGE_ID) if message.read_topic == settings.retry_topic else None
+    origin = told or message.message_id.encode()
     headers: Headers = [header for header in message.headers if header[0] not in _REPLACED]
     headers += [
         (str(Header.CONSUMER_GROUP), settings.group.encode()),

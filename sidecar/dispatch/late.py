@@ -34,6 +34,11 @@ class Late:
         return bool(self._batches)
 
     @property
+    def is_unconfirmed(self) -> bool:
+        """Whether there is any, be it taken: a transaction may come to nothing."""
+        return bool(self._batches or self._taken)
+
+    @property
     def first_offset(self) -> int | None:
         """The lowest offset of all."""
         return self._batches[0].records[0][6] if self._batches else None

@@ -402,8 +402,8 @@ class WheelIntake:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether something holds back the committed offset."""
-        return bool(self._late or self._arriving)
+        """Whether something holds back the committed offset, or will if the transaction in hand is aborted."""
+        return self._late.is_unconfirmed or bool(self._arriving)
 
     def _block(self, error: OSError | SlotConflict, now_ms: int) -> None:
         """Go back to the first record that is not taken in; it is read again once there is room."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from connectors.contract import LOGICAL_SCHEDULE, Header, TopicKind, is_legal_topic_name
+from connectors.contract import LOGICAL_SCHEDULE, Header, TopicKind, is_internal_topic, is_legal_topic_name
 from connectors.durations import format_duration
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
@@ -280,6 +280,8 @@ class _Checks:
             return [] if self._settings.is_group_allowed(group or "") else ["is of a group outside allowed_groups"]
         if kind is not TopicKind.OTHER or physical == LOGICAL_SCHEDULE:
             return ["is a schedule topic; name the topic to deliver to"]
+        if is_internal_topic(physical):
+            return ["is one of Kafka's internal topics"]
         return [] if self._settings.is_topic_allowed(physical) else ["is not among allowed_topics, or denied"]
 
     def time(self, wanted: ScheduleRequest | RescheduleRequest, where: str) -> None:

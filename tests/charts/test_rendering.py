@@ -199,7 +199,8 @@ def test_the_component_gives_an_application_what_the_chart_would(application: li
     by_kustomize = list(yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "deploy" / "example")))
     pod = pod_of(one(by_kustomize, "Deployment"))["spec"]
     (patched,), (included,) = pod["initContainers"], pod_of(one(application, "Deployment"))["spec"]["initContainers"]
-    included["env"][3]["valueFrom"]["secretKeyRef"]["name"] = "timewheel-http"  # a name of the user's, there
+    token = next(variable for variable in included["env"] if "secretKeyRef" in variable.get("valueFrom", {}))
+    token["valueFrom"]["secretKeyRef"]["name"] = "timewheel-http"  # a name of the user's, there
     assert patched == included
     config_map = one(by_kustomize, "ConfigMap")["metadata"]["name"]
     assert {"name": "timewheel-config", "configMap": {"name": config_map}} in pod["volumes"]

@@ -22,6 +22,15 @@ def test_a_loop_that_turns_is_alive() -> None:
     assert health.is_alive()
 
 
+def test_a_loop_that_does_not_turn_is_neither_alive_nor_ready() -> None:
+    health, clock = a_health()
+    clock.advance(120_000)
+    assert not health.is_alive()
+    assert health.unready_reasons() == ["stuck: the loop has not turned for 2 min"]
+    health.turned()
+    assert health.unready_reasons() == []
+
+
 def test_a_sidecar_without_an_assignment_is_starting() -> None:
     health, _ = a_health(assigned=False)
     assert health.unready_reasons() == ["starting: no partitions assigned yet"]
@@ -44,6 +53,7 @@ def test_a_short_outage_of_the_brokers_leaves_it_ready() -> None:
     health, clock = a_health()
     health.broker_is_silent("connection refused")
     clock.advance(BROKER_AWAY_GRACE_MS)
+    health.turned()
     assert health.unready_reasons() == []
     clock.advance(1_000)
     assert health.unready_reasons() == ["kafka has not answered for 61 s: connection refused"]
@@ -56,6 +66,7 @@ def test_a_session_that_has_lost_its_partitions_says_so_and_is_ready_for_a_while
     health.session_ended()
     assert health.verdict() == (State.STARTING, health.phase, "", None)
     clock.advance(BROKER_AWAY_GRACE_MS)
+    health.turned()
     health.session_ended()  # another try that has come to nothing
     assert health.unready_reasons() == []
     clock.advance(1_000)
@@ -77,6 +88,7 @@ def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:
     health, clock = a_health()
     health.broker_is_silent("first")
     clock.advance(BROKER_AWAY_GRACE_MS)
+    health.turned()
     health.broker_is_silent("last")
     clock.advance(1_000)
     assert health.unready_reasons() == ["kafka has not answered for 61 s: last"]
@@ -84,6 +96,7 @@ def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:
     assert health.unready_reasons() == []
     health.broker_is_silent("again")
     clock.advance(BROKER_AWAY_GRACE_MS)
+    health.turned()
     assert health.unready_reasons() == []
 
 

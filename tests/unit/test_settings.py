@@ -115,9 +115,14 @@ def test_a_file_that_is_no_map_of_settings_is_named(config_file: Path, content: 
     assert told in sentence
 
 
+def test_no_brokers_and_no_replicas_are_refused() -> None:
+    assert "bootstrap_servers" in refused({"bootstrap_servers": ""})
+    assert "-1 leaves their number to the broker" in refused({"replication_factor": 0})
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refused({}, tmp_path / "absent.yaml") == f"--config {tmp_path}/absent.yaml: there is no such file"
-    assert "no such file" in refused({}, tmp_path)
+    assert refused({}, tmp_path) == f"--config {tmp_path}: is a directory; name the YAML file in it"
 
 
 def test_a_file_that_cannot_be_read_is_named(config_file: Path, environment: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,7 @@ def test_an_idle_sidecar_forgives_a_broker_that_answers_again() -> None:
     health.broker_is_silent("connection refused")
     health.probed(REFUSED)
     clock.advance(70_000)
+    health.turned()
     assert health.unready_reasons() == ["kafka has not answered for 70 s: a:9092: connection refused; check the port"]
     health.probed(None)
     assert health.unready_reasons() == []

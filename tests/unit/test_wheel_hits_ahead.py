@@ -26,3 +26,27 @@ def test_a_rebuild_sends_nothing_before_it_has_read_a_cancel_that_had_hit(tmp_pa
     assert not after.is_recovering
     delivered, _ = sent(after, NOW_MS + 2_000)
     assert [record[6] for record in delivered] == [1, 3]
+
+
+def test_a_cancel_is_remembered_that_was_read_during_a_transaction_which_was_aborted(tmp_path: Path) -> None:
+    """What it took out lies below it; between them lies what was in hand, and holds back the offset again."""
+    records = [
+        due(0, NOW_MS + 1_000, uniq_key=b"cancelled"),
+        due(1, NOW_MS - 1, uniq_key=b"first"),
+        due(2, NOW_MS - 1, uniq_key=b"second"),
+        message(3, ("TIMER_DEL_UNIQKEY", b"cancelled")),
+    ]
+    before = opened(tmp_path / "one")
+    before.offer(records[:3], NOW_MS)
+    assert len(before.take(NOW_MS, 10, 10_000)) == 2
+    before.offer(records[3:], NOW_MS)
+    before.put_back()
+    delivered, (offset, metadata) = sent(before, NOW_MS, most=1)
+    assert ([record[6] for record in delivered], offset) == ([1], 2)
+    after = opened(tmp_path / "two", offset, metadata, end=4, now_ms=NOW_MS + 2_000)
+    after.offer(records[:3], NOW_MS + 2_000)
+    assert after.is_recovering
+    assert after.take(NOW_MS + 2_000, 10, 10_000) == []
+    after.offer(records[3:], NOW_MS + 2_000)
+    delivered, _ = sent(after, NOW_MS + 2_000)
+    assert [record[6] for record in delivered] == [2]

@@ -10,7 +10,6 @@ restartPolicy: {{ . }}
 args:
   - run
   - --data-dir=/var/lib/timewheel
-  - --http-address=0.0.0.0:{{ $.Values.http.port }}
 env:
   - name: POD_NAME
     valueFrom:
@@ -23,6 +22,9 @@ env:
   # The identity: static members find their partitions again by it, and no two share transactional ids.
   - name: TIMEWHEEL_INSTANCE_ID
     value: $(POD_NAMESPACE).$(POD_NAME)
+  # Not an argument: commands in the pod find the API by it, too.
+  - name: TIMEWHEEL_HTTP_ADDRESS
+    value: "0.0.0.0:{{ $.Values.http.port }}"
   {{- include "timewheel.env" $ | nindent 2 }}
 ports:
   - name: {{ .portName }}

@@ -1,1 +1,0 @@
-"""Log lines: how many, in which form, and what they may not show."""
