@@ -123,6 +123,17 @@ def test_the_event_loop_turns_while_the_clients_queue_is_full(kafka: Kafka, pref
     run(kafka, prefix, steps, **{"queue.buffering.max.messages": 1, "linger.ms": 1_000})
 
 
+def test_headers_that_can_be_read_once_outlast_a_full_queue(kafka: Kafka, prefix: str, wheel: str) -> None:
+    async def steps(producer: AsyncScheduledProducer) -> None:
+        sends = (
+            producer.send("orders", "v", headers=iter([("UNIQ_KEY", f"id-{number}")]), delay="1h")
+            for number in range(3)
+        )
+        assert {receipt.id for receipt in await asyncio.gather(*sends)} == {"id-0", "id-1", "id-2"}
+
+    run(kafka, prefix, steps, **{"queue.buffering.max.messages": 1, "linger.ms": 50})
+
+
 def test_who_waits_for_room_may_give_up_and_nobody_waits_for_a_closed_producer() -> None:
     async def application() -> None:
         nobody = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from connectors import ConsumedMessage, ConsumeResult, MessageModel, RetryingConsumer
+from connectors import ConsumedMessage, ConsumeResult, DeadLetters, MessageModel, RetryingConsumer
 from connectors.consuming.concurrently import ConsumeConcurrently
 from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, as_consumed
@@ -424,3 +424,26 @@ def test_what_a_listener_does_to_its_messages_is_its_own_affair() -> None:
     batch = Batch(given)
     given.clear()
     assert batch.messages == ("a", "b")
+
+
+def test_the_id_of_a_first_attempt_is_not_taken_from_a_header_that_an_application_has_copied_on() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback"):
+        kafka.create_topic(topic)
+    for name in (b"a", b"b"):
+        leftover = [("UNIQ_KEY", name), ("ORIGIN_MESSAGE_ID", b"of-another")]
+        kafka.producer({}).produce("t", b"v", headers=leftover)
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    one.listener(lambda message: ConsumeResult.RECONSUME_LATER)
+    while one.poll():
+        pass
+    one.close()
+    reader = kafka.consumer({"group.id": "reader"})
+    reader.assign([TopicPartition("SCHEDULE_TOPIC_XXXX-sendback", 0, 0)])
+    sent_back = [reader.poll(1) for _ in range(2)]
+    reader.close()
+    assert [dict(message.headers())["ORIGIN_MESSAGE_ID"] for message in sent_back] == [b"a", b"b"]
+
+
+def test_dead_letters_take_callbacks_as_other_clients_do() -> None:
+    DeadLetters({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "error_cb": lambda error: None})
