@@ -52,11 +52,7 @@ class Cluster:
     """
 
     def __init__(self, config: Mapping[str, Any], clients: Clients) -> None:
-        options = {
-            name: value if callable(value) else str(value)
-            for name, value in config.items()
-            if name != "bootstrap.servers"
-        }
+        options = {name: value for name, value in config.items() if name != "bootstrap.servers"}
         self._options = options
         self._servers = str(config.get("bootstrap.servers", ""))
         self._clients = clients
