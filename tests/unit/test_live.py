@@ -50,6 +50,7 @@ class Process:
         app = FastAPI()
         add_problems(app)
         app.include_router(part_router(OneProcess(self.settings, clock, reporter, history, self.ask)))
+        app.openapi()  # makes its routes here: made in two threads at once, one undoes the other's filter of warnings
         self.server = WebServer(lambda: app, listen("127.0.0.1", 0))
         self.address: str | None = self.server.address
         self.server.__enter__()
