@@ -377,7 +377,8 @@ class Loop:
         for draft in drafts:
             draft.source.confirm()
         self._put.committed()
-        self._suspects.committed(drafts)
+        for source in self._suspects.committed(drafts):
+            self._put.forget(source)
         self._health.broker_answers()
         took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
         self._accounts.committed(drafts, self._in_hand_offsets, self._put, took_ms)

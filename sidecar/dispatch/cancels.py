@@ -63,7 +63,8 @@ class Cancels:
         self._on_their_way: Counter[bytes] = Counter()
         self._brought: Counter[bytes] = Counter()
         """Ids of the messages that replacements in force may bring."""
-        self._tombstones = tombstones
+        self._tombstones = {tombstone.offset: tombstone for tombstone in tombstones}
+        """By the copy's offset: it is read again and again while the intake waits for room."""
         self._in_doubt: dict[int, Pending] = {}
         """Replacements that have found something and may have been carried out before, by offset."""
         self._replacing: set[int] = set()
@@ -171,7 +172,7 @@ class Cancels:
             ]
             if hits:
                 hit = min(hits, key=lambda pending: pending.offset)
-                self._tombstones.append(Tombstone(hit.offset, offset))
+                self._tombstones[offset] = Tombstone(hit.offset, offset)
         return hit
 
     def is_buried(self, replacement: Pending) -> bool:
@@ -222,19 +223,21 @@ class Cancels:
             committed: up to where all is done or pending.
         """
         lowest = min(pending_from, *self._in_doubt, self._lowest(), committed)
-        for tombstone in sorted(self._tombstones, key=lambda tombstone: -tombstone.offset):
+        for tombstone in sorted(self._tombstones.values(), key=lambda tombstone: -tombstone.offset):
             if tombstone.offset >= lowest:  # else the copy is not read again, and its cancel not needed
                 lowest = min(lowest, tombstone.cancel_offset)
         return lowest
 
     def open_from(self, lowest_needed: int, committed: int) -> int:
         """The first offset that a start has to know as ``open_from``, where it reads from ``lowest_needed`` on."""
-        needed = [tombstone.cancel_offset for tombstone in self._tombstones if tombstone.offset >= lowest_needed]
+        needed = [tombstone.cancel_offset for tombstone in self.tombstones if tombstone.offset >= lowest_needed]
         return min(self._lowest(), *needed, committed)
 
     def passed(self, lowest_needed: int) -> None:
         """It is final that a rebuild reads from this offset on: copies before it need no tombstone."""
-        self._tombstones = [tombstone for tombstone in self._tombstones if tombstone.offset >= lowest_needed]
+        passed = [offset for offset in self._tombstones if offset < lowest_needed]
+        for offset in passed:
+            del self._tombstones[offset]
 
     @property
     def is_any_open(self) -> bool:
@@ -243,11 +246,11 @@ class Cancels:
 
     def is_any_across(self, offset: int) -> bool:
         """Whether a copy from this offset on has been taken out by a cancel from before it."""
-        return any(tombstone.cancel_offset < offset <= tombstone.offset for tombstone in self._tombstones)
+        return any(tombstone.cancel_offset < offset <= tombstone.offset for tombstone in self.tombstones)
 
     @property
     def tombstones(self) -> list[Tombstone]:
-        return self._tombstones
+        return list(self._tombstones.values())
 
 
 def speaks_of(request: Cancel | Replace, topic: str) -> bool:

@@ -118,7 +118,8 @@ class Decisions:
                 self._bring(pending, deciding_offset)
         if outcome == CANCELLED:
             self._has_hit.add(pending.offset)
-        self._decided[pending.offset] = Decision(outcome, deciding_offset)
+        if is_certain or deciding_offset >= self._replay_until:  # else it has been told by an earlier process
+            self._decided[pending.offset] = Decision(outcome, deciding_offset)
 
     def _is_in_doubt(self, pending: Pending) -> bool:
         """Whether a replacement was read by an earlier process, which may have carried it out."""

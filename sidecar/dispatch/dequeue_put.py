@@ -1,6 +1,7 @@
 """RIP-43's DequeuePut: due records go out, those that cannot go out become dead letters, in the same transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -39,7 +40,7 @@ class DequeuePut:
         self._dead_letter_topic = dead_letter_topic
         self._onward = {source: frozenset(topics) for source, topics in (onward or {}).items()}
         self._trace = trace
-        self._refused: dict[Coordinates, Rejection] = {}
+        self._refused: WeakKeyDictionary[Source, dict[Coordinates, Rejection]] = WeakKeyDictionary()
         self._letter_size: dict[Coordinates, Size] = {}
         self.rejections: dict[Coordinates, Rejection] = {}
         """What the transaction in hand, or the one before it until the next, turned into dead letters."""
@@ -47,10 +48,15 @@ class DequeuePut:
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
         coordinates = coordinates_of(source, record)
-        if coordinates in self._refused or isinstance(record[0], Rejection):
+        refused = self._refused.get(source, {})
+        if coordinates in refused or isinstance(record[0], Rejection):
             self._letter_size[coordinates] = self._letter_size.get(coordinates, Size.WHOLE).smaller()
         else:
-            self._refused[coordinates] = rejection
+            self._refused[source] = {**refused, coordinates: rejection}
+
+    def forget(self, source: Source) -> None:
+        """None of its records is to be refused unasked any more: what was may have been cancelled since."""
+        self._refused.pop(source, None)
 
     def is_smallest(self, source: Source, record: Outgoing) -> bool:
         """Whether its dead letter carries no more than the reason by now."""
@@ -66,8 +72,9 @@ class DequeuePut:
         partitions: dict[str | Rejection, int] = {}
         verdicts = Verdicts(self._destinations, lambda: _topics_of(drafts))
         produce = publishing.produce
-        refused, trace = self._refused, self._trace
+        trace = self._trace
         for source, records in drafts:
+            refused = source in self._refused
             for record in records:
                 topic, partition, key, value, headers, _, _, _ = record
                 if refused or not partition < partitions.get(topic, -1):
@@ -97,8 +104,11 @@ class DequeuePut:
     def committed(self) -> None:
         """The transaction in hand is final."""
         for coordinates in self.rejections:
-            self._refused.pop(coordinates, None)
             self._letter_size.pop(coordinates, None)
+            for refused in self._refused.values():
+                refused.pop(coordinates, None)
+        for source in [source for source, refused in self._refused.items() if not refused]:
+            self.forget(source)
 
     def _judge(
         self, source: Source, record: Outgoing, partitions: dict[str | Rejection, int], verdicts: Verdicts
@@ -106,7 +116,7 @@ class DequeuePut:
         topic, partition = record[:2]
         if isinstance(topic, Rejection):
             return topic
-        refused = self._refused.get(coordinates_of(source, record)) if self._refused else None
+        refused = self._refused[source].get(coordinates_of(source, record)) if source in self._refused else None
         if refused is not None:
             return refused
         if topic in self._onward.get(source.topic, ()):  # a roll, a replacement, a retry

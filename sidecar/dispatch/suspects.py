@@ -43,9 +43,12 @@ class Suspects:
         for source, records in asked:
             self._limits[source] = max(1, len(records) // 2) if len(asked) == 1 else self._batch_records
 
-    def committed(self, drafts: Sequence[Draft]) -> None:
-        """Kafka has taken these."""
+    def committed(self, drafts: Sequence[Draft]) -> list[Source]:
+        """Kafka has taken these; which of their sources are suspects no more."""
+        cleared = []
         for source in [source for source, records in drafts if records and source in self._limits]:
             self._limits[source] *= 2
             if self._limits[source] > self._batch_records:
                 del self._limits[source]
+                cleared.append(source)
+        return cleared

@@ -2,13 +2,14 @@
 
 import time
 import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Message
 
-from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch.cancels import Cancels, Pending, Tombstone
 from sidecar.intake.parse_wheel import Cancel, Schedule
-from tests.support.one_wheel import NOW_MS, message, opened
+from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 MANY = 10_000
 END = 10 * MANY
@@ -74,3 +75,39 @@ def test_what_goes_out_of_force_is_needed_no_more() -> None:
     cancels.not_rolled(b"20")
     assert [pending.offset for pending in cancels.expire(101)] == [20]
     assert cancels.lowest_needed(END, END) == END
+
+
+def test_a_copy_that_is_read_again_and_again_is_noted_once() -> None:
+    """The intake reads on from the first record that finds no room, once a second for as long as the disk is full."""
+    cancels = Cancels(END, [Tombstone(1, 3)])
+    cancels.keep(Pending(1, Cancel(b"m", None, None)), 1)
+    for _ in range(10):
+        for offset in (3, 4):
+            assert cancels.copy_read(copy_of(0), offset) is not None
+    assert cancels.tombstones == [(1, 3), (1, 4)]
+    cancels.passed(4)
+    assert cancels.tombstones == [(1, 4)]
+
+
+def test_what_a_process_before_has_decided_of_a_replacement_and_its_cancel_is_not_told_again(tmp_path: Path) -> None:
+    told: list[Mapping[int, str]] = []
+    first = opened(tmp_path / "first", tell_outcomes=lambda outcomes, _: told.append(dict(outcomes)))
+    waits = due(0, NOW_MS + 50_000_000, uniq_key=b"waits")
+    rolls = due(1, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"m")
+    first.offer([waits, rolls], NOW_MS)
+    (copy,) = first.take(NOW_MS, 10, 10_000)
+    first.confirm()
+    by_another = ("UNIQ_KEY", b"n"), ("TIMER_REPLACE_UNIQKEY", b"m"), ("TIMER_DELAY_MS", b"5000")
+    replaced = [message(2, REAL_TOPIC, *by_another), message(3, ("TIMER_DEL_UNIQKEY", b"n"))]
+    first.offer(replaced, NOW_MS)
+    rest = [message(4, *copy[4]), due(5, NOW_MS + 60_000)]
+    first.offer(rest, NOW_MS)
+    _, committed = sent(first, NOW_MS)
+    assert [outcomes for outcomes in told if outcomes] == [{2: "cancelled", 3: "cancelled"}]
+    told.clear()
+    again = opened(tmp_path / "again", *committed, end=6, tell_outcomes=lambda outcomes, _: told.append(dict(outcomes)))
+    again.offer([waits, rolls, *replaced, *rest], NOW_MS)
+    assert not again.is_recovering
+    assert again.figures.pending == 2
+    sent(again, NOW_MS)
+    assert [outcomes for outcomes in told if outcomes] == []

@@ -110,7 +110,7 @@ class AnyTopic:
         return True
 
 
-@dataclass
+@dataclass(eq=False)
 class ASource:
     """As much of a source as dispatch looks at."""
 
@@ -354,6 +354,13 @@ def test_a_refusal_is_forgotten_once_its_letter_is_committed(bench: Bench) -> No
     bench.put.committed()
     assert bench.run(a_record(3))[0].topic == DLQ
     bench.put.committed()
+    assert bench.run(a_record(3))[0].topic == "orders"
+
+
+def test_a_refusal_is_forgotten_with_its_source(bench: Bench) -> None:
+    """A partition may go to another replica before its record is tried again, or the record be cancelled."""
+    bench.refuse(a_record(3))
+    bench.put.forget(bench.source)
     assert bench.run(a_record(3))[0].topic == "orders"
 
 
