@@ -2,7 +2,8 @@
 
     CHECKPOINT/topics     which topics each query reads (Delta): a row a topic, with the number of its query
     CHECKPOINT/<number>   that query's own progress, Spark's
-    FACTS                 the table; a batch of a query is one commit of it, known by the query and the batch's number
+    FACTS                 the table; a batch of a query is one commit of it, known by the query and the batch's number;
+                          nobody else writes it, and its property says so
 
 A query reads the same topics for life, as Spark wants it. Destinations that facts name, and topics of ours that are
 new, are given to one more query, from their beginning. What waits for a month is rows of a table here, not state.
@@ -34,6 +35,7 @@ from spark.sources import read_streams_by_kind
 
 READ_UNTIL = "read_until"
 ONLY = "only"
+_WRITER = "stream"
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
@@ -164,8 +166,14 @@ class Ingest:
         Raises:
             AuditError: the table and the checkpoint do not belong together.
         """
-        known = _table_or_none(self._spark, f"{self._checkpoint}/topics")
-        facts = _table_or_none(self._spark, self._facts)
+        known = tables.read_or_none(self._spark, f"{self._checkpoint}/topics")
+        facts = tables.read_or_none(self._spark, self._facts)
+        is_ours = facts is not None and is_streamed(self._spark, self._facts)
+        if facts is not None and not is_ours and tables.is_written_anew(self._spark, self._facts):
+            raise AuditError(
+                f"--facts {self._facts} is a table of 'audit batch', which writes it anew each time. Operator action: "
+                "name another directory for the facts, and another checkpoint where this one knows of topics already"
+            )
         if known is None and facts is not None and not facts.where(F.col("kind") != ONLY).isEmpty():
             raise AuditError(
                 f"{self._facts} has facts already, and {self._checkpoint} does not know how far they go: everything "
@@ -186,6 +194,8 @@ class Ingest:
                 "some destinations would not be in it. Operator action: start the stream as it was begun, or name "
                 "another table and checkpoint"
             )
+        if tables.writer(self._spark, self._facts) != _WRITER:
+            tables.give_to(self._spark, self._facts, _WRITER)
         topics: dict[int, list[str]] = {}
         for row in [] if known is None else known.collect():
             topics.setdefault(row["query"], []).append(row["topic"])
@@ -268,6 +278,16 @@ def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[Place, int]:
     }
 
 
+def is_streamed(spark: SparkSession, path: str) -> bool:
+    """Whether a stream writes this table; what one has begun before tables said so is known by its own rows."""
+    table = tables.read_or_none(spark, path)
+    if table is None:
+        return False
+    if tables.writer(spark, path) == _WRITER:
+        return True
+    return "kind" in table.columns and not table.where(F.col("kind").isin(READ_UNTIL, ONLY)).isEmpty()
+
+
 def read_until_ms(facts: DataFrame) -> int | None:
     """Up to when everything is in a table of facts; None: nobody has said so yet."""
     row = facts.where(F.col("kind") == READ_UNTIL).agg(F.max("timestamp_ms")).collect()[0]
@@ -290,13 +310,6 @@ def _row(kind: str, timestamp_ms: int, destination: str | None = None) -> tuple[
 
 def _restricted(destinations: tuple[str, ...]) -> str:
     return f"with --destination {', '.join(destinations)}" if destinations else "without --destination"
-
-
-def _table_or_none(spark: SparkSession, path: str) -> DataFrame | None:
-    try:
-        return tables.read(spark, path)
-    except AuditError:
-        return None
 
 
 def _failed(number: int, error: PySparkException) -> AuditError:

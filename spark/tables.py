@@ -9,6 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark.errors import AuditError
 from spark.facts import SCHEMA
 
+_WRITER = "timewheel.writer"
+"""The table's property that says who writes it, if nobody else may."""
+
 _FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
 
 
@@ -56,6 +59,30 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
     if missing:
         raise AuditError(f"{path} is no table of facts: it lacks {', '.join(sorted(missing))}")
     return table
+
+
+def read_or_none(spark: SparkSession, path: str) -> DataFrame | None:
+    """A table; None where there is none."""
+    try:
+        return read(spark, path)
+    except AuditError:
+        return None
+
+
+def writer(spark: SparkSession, path: str) -> str | None:
+    """To whom a table belongs (`give_to`); None: to nobody."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {_table(spark, path)}").where(F.col("key") == _WRITER).collect()
+    return rows[0]["value"] if rows else None
+
+
+def give_to(spark: SparkSession, path: str, name: str) -> None:
+    spark.sql(f"ALTER TABLE {_table(spark, path)} SET TBLPROPERTIES ('{_WRITER}' = '{name}')")
+
+
+def is_written_anew(spark: SparkSession, path: str) -> bool:
+    """Whether a table has been overwritten, or made by what overwrites."""
+    history = spark.sql(f"DESCRIBE HISTORY {_table(spark, path)}")
+    return not history.where("operationParameters['mode'] = 'Overwrite'").isEmpty()
 
 
 def _table(spark: SparkSession, path: str) -> str:

@@ -18,8 +18,7 @@ ALERTS_TOPIC = "TIMEWHEEL-ALERTS"
 
 def register(group: typer.Typer) -> None:
     group.command(
-        epilog="Example: timewheel audit alert --bootstrap-servers localhost:9092 --facts audit/facts "
-        "--checkpoint audit/alerts"
+        epilog="Example: timewheel audit alert --bootstrap-servers localhost:9092 --facts facts --checkpoint alerts"
     )(alert)
 
 

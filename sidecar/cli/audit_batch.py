@@ -93,12 +93,14 @@ def batch(
             rules = Rules(as_of_ms, grace_ms, late_after_ms, since_ms, until_ms, is_whole, topics)
             job = Job(settings.topic_names, settings.levels, rules)
             path, notes = facts or f"{out}/facts", list[str]()
+            written = [f"{out}/verdicts", *([] if kafka is None else [path])]
+            _check_may_be_written(spark, out, written)
             if kafka is not None:
                 notes = read_facts(spark, kafka, job, path, Step)
             report = audit(spark, job, path, out, notes, Step)
             with Step("writing the report"):
                 files = _write(spark, report, out)
-            _vacuum(spark, [f"{out}/verdicts", *([] if kafka is None else [path])])
+            _vacuum(spark, written)
         finally:
             spark.stop()
     if as_json:
@@ -120,6 +122,18 @@ def _read_until_ms(spark: "SparkSession", facts: str | None, now_ms: int) -> int
     if until_ms is None:
         raise UsageError(f"nobody has said how far {facts} goes: the stream has not caught up yet; give --as-of")
     return until_ms
+
+
+def _check_may_be_written(spark: "SparkSession", out: str, paths: list[str]) -> None:
+    """These tables are written anew: what a stream has read would be gone, and it does not read it again."""
+    from spark.stream import is_streamed
+
+    for path in paths:
+        if is_streamed(spark, path):
+            raise UsageError(
+                f"--out {out}: {path} is the table of an 'audit stream', and would be overwritten; "
+                "give another --out, and --facts to audit that table"
+            )
 
 
 def _kept(spark: "SparkSession", facts: str, topics: tuple[str, ...]) -> tuple[str, ...]:

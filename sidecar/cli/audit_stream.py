@@ -25,8 +25,8 @@ from sidecar.settings import Settings
 
 def register(group: typer.Typer) -> None:
     group.command(
-        epilog="Example: timewheel audit stream --bootstrap-servers localhost:9092 --facts audit/facts "
-        "--checkpoint audit/checkpoint"
+        epilog="Example: timewheel audit stream --bootstrap-servers localhost:9092 --facts facts "
+        "--checkpoint checkpoint"
     )(stream)
 
 

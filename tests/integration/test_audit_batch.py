@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from typer.testing import CliRunner
 
 from connectors.contract import TopicNames
@@ -17,7 +18,7 @@ from spark import tables
 from spark.batch import Job, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
-from spark.stream import Ingest
+from spark.stream import ONLY, READ_UNTIL, Ingest
 from tests.support.audit_story import LEVELS, NAMES, WHEEL, Story, facts_of
 
 pytestmark = [pytest.mark.slow]
@@ -101,6 +102,7 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
 
     for name in ("session", "cluster"):
         monkeypatch.setattr(audit_batch, name, Mock())
+    monkeypatch.setattr(audit_batch, "_check_may_be_written", Mock())
     monkeypatch.setattr(audit_batch, "_kept", Mock(return_value=()))
     monkeypatch.setattr("spark.batch.read_facts", Mock())
     monkeypatch.setattr("spark.batch.audit", audit)
@@ -108,6 +110,30 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
     ended = CliRunner().invoke(make_app("audit"), command)
     assert isinstance(ended.exception, JudgedError), ended.output
     assert ended.exception.args == (is_whole,)
+
+
+def test_a_table_of_a_stream_is_not_overwritten(spark: SparkSession, tmp_path: Path) -> None:
+    streamed, out = str(tmp_path / "facts"), str(tmp_path)
+    paths = [f"{out}/verdicts", streamed]
+    audit_batch._check_may_be_written(spark, out, paths)  # there is nothing yet
+    Ingest(spark, Empty(), Job(NAMES, LEVELS, Rules(0)), streamed, f"{out}/new", 1_000, lambda _: None, lambda: 0)
+    with pytest.raises(UsageError, match=rf"--out {out}: {streamed} is the table of an 'audit stream'"):
+        audit_batch._check_may_be_written(spark, out, paths)
+
+
+@pytest.mark.parametrize("kind", [READ_UNTIL, ONLY])
+def test_a_table_of_a_stream_that_was_begun_before_tables_said_so_is_not_overwritten_either(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    path = str(tmp_path)
+    story = Story()
+    story.write(WHEEL, 0, REAL_TOPIC="orders", UNIQ_KEY="a", TIMER_DELAY_MS=10_000)
+    facts = facts_of(spark, story.records)
+    tables.write_facts(facts, path, "append")
+    audit_batch._check_may_be_written(spark, path, [path])
+    tables.write_facts(facts.withColumn("kind", F.lit(kind)), path, "append")
+    with pytest.raises(UsageError, match="is the table of an 'audit stream'"):
+        audit_batch._check_may_be_written(spark, path, [path])
 
 
 def test_of_a_table_that_is_of_some_destinations_only_those_are_judged(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What ``audit stream`` reads, and when it says so; topics are directories here, and Kafka is none."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from spark import tables
 from spark.batch import Job
 from spark.cluster import Cluster, Place, Range
 from spark.errors import AuditError
+from spark.facts import SCHEMA
 from spark.reconcile import Rules
-from spark.stream import ONLY, READ_UNTIL, Ingest, kept_destinations
-from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, source
+from spark.stream import ONLY, READ_UNTIL, Ingest, is_streamed, kept_destinations
+from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, facts_of, source
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
@@ -118,3 +120,26 @@ def test_a_table_of_all_destinations_does_not_become_one_of_some(topics: Topics)
     topics.ingest().run_available()
     with pytest.raises(AuditError, match="begun without --destination and cannot go on with --destination orders"):
         topics.ingest("orders")
+
+
+def test_a_table_that_a_batch_writes_is_not_added_to(spark: SparkSession, topics: Topics) -> None:
+    tables.write_facts(spark.createDataFrame([], SCHEMA), topics.facts, "overwrite")
+    with pytest.raises(AuditError, match=rf"--facts {topics.facts} is a table of 'audit batch'"):
+        topics.ingest()
+
+
+def test_a_table_that_a_batch_has_overwritten_is_not_gone_on_with(spark: SparkSession, topics: Topics) -> None:
+    topics.write(a_message("orders"))
+    topics.ingest().run_available()
+    shutil.rmtree(topics.facts)
+    tables.write_facts(facts_of(spark, [a_message("orders")]), topics.facts, "overwrite")
+    with pytest.raises(AuditError, match="is a table of 'audit batch'"):
+        topics.ingest()
+
+
+def test_a_table_that_was_begun_before_tables_said_whose_they_are_is_gone_on_with(
+    spark: SparkSession, topics: Topics
+) -> None:
+    tables.write_facts(spark.createDataFrame([], SCHEMA), topics.facts, "append")
+    topics.ingest()
+    assert is_streamed(spark, topics.facts)
