@@ -9,11 +9,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode, TopicNames
-from spark.facts import IDENTITY, PLACE
+from spark.facts import ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE
 from spark.plans import hinted, settled
 
 _IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
 _SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original and its copies alike
+
+_WITH_OWN_ID = (*ASKS, "rolled", "retry", "postponed")
+"""Kinds whose id a letter has, too, if it has any; a cancel goes by the id that it takes back."""
 
 _SEEN_IN_THE_RECORD = (
     ErrorCode.MISSING_REAL_TOPIC,
@@ -42,14 +45,29 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
 
     A letter that its reader failed and somebody redrove is among the letters again, with one more redrive.
     """
-    letters = (
-        facts.where("kind = 'rejected'")
-        .groupBy(
-            F.col("of_topic").alias("topic"),
-            F.col("of_partition").alias("partition"),
-            F.col("of_offset").alias("offset"),
+    found = hinted(
+        facts.where("kind = 'rejected'").select(
+            *(F.col(f"of_{name}").alias(name) for name in _PLACE),
             "redrives",
+            "group",
+            "why",
+            F.col("id").alias("letter_id"),
+            F.col("timestamp_ms").alias("letter_ms"),
+            F.struct(*_PLACE).alias("letter"),
         )
+    )
+    if found is None:
+        return None
+    origin = F.when(F.col("kind") == "rolled", F.col("of_offset")).otherwise(F.col("offset"))
+    records = facts.where(F.col("kind").isin(*_WITH_OWN_ID, "invalid", "cancel")).withColumn("origin", origin)
+    told_of = settled(
+        records.select(*_SAID, "offset", "kind", "timestamp_ms", "append_time").join(
+            found.select(*_PLACE, "letter_id", "letter_ms", "letter"), _PLACE
+        )
+    )
+    letters = (
+        found.join(told_of.where(_is_of_another()).select("letter"), "letter", "left_anti")
+        .groupBy(*_PLACE, "redrives")
         .agg(number_of_letters().alias("letters"), F.max("why").alias("code"))
         .groupBy(*_PLACE)
         .agg(F.max("letters").alias("letters"), F.max("code").alias("code"))
@@ -57,12 +75,13 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
     hint = hinted(letters)
     if hint is None:
         return None
-    origin = F.when(F.col("kind") == "rolled", F.col("of_offset")).otherwise(F.col("offset"))
-    alike = facts.where("kind in ('scheduled', 'replace', 'rolled') and level = 0").withColumn("origin", origin)
-    rolled = hinted(alike.where("kind = 'rolled'").join(hint, _PLACE).select(*_SAID, "offset"))
+    rolled = hinted(
+        told_of.where("kind = 'rolled'").join(hint, _PLACE, "left_semi").select(*_SAID, "offset").distinct()
+    )
     if rolled is None:
         return hint
     # The original; where that is not here, the first copy of it asks.
+    alike = records.where("kind in ('scheduled', 'replace', 'rolled') and level = 0")
     homes = alike.join(rolled, _SAID, "left_semi").groupBy(*_SAID).agg(F.min("offset").alias("home"))
     moved = rolled.join(homes, _SAID).select(*_PLACE, "home")
     return hinted(
@@ -70,6 +89,17 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
         .groupBy("topic", "partition", F.coalesce("home", "offset").alias("offset"))
         .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
     )
+
+
+def _is_of_another() -> Column:
+    """Whether a letter cannot be of the record that is at its coordinates now.
+
+    One without an id has the coordinates in its place. What a producer has stamped may be of any time.
+    """
+    c = F.col
+    has_id = c("letter_id") != F.concat_ws("-", "topic", "partition", "offset")
+    is_named_otherwise = c("kind").isin(*_WITH_OWN_ID) & has_id & (c("letter_id") != c("id"))
+    return is_named_otherwise | (c("append_time") & (c("letter_ms") < c("timestamp_ms") - CLOCK_SKEW_MS))
 
 
 def with_rejections(judged: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFrame:

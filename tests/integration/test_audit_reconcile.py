@@ -11,7 +11,7 @@ from tests.support.audit_story import NAMES, SEND_BACK, WHEEL, Story, rows_of, v
 
 pytestmark = pytest.mark.slow
 
-S = 1_000
+S, DAY = 1_000, 86_400_000
 RETRY, DLQ, OWN_DLQ = "RETRY-billing", "DLQ-billing", "DLQ-timewheel"
 
 Expected = list[tuple[str | None, int, str]]
@@ -1017,6 +1017,42 @@ def postponed_from_a_level_and_rejected_and_then_replaced(story: Story, name: st
     by_level_3(story, name)
     bury(story, WHEEL, postpone(story, name, 10 * S, 10 * S), "UNKNOWN_DESTINATION", 16 * S, UNIQ_KEY=name)
     replace(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "on_time"))
+def delivered_where_another_was_rejected_before_the_topic_was_made_anew(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "UNKNOWN_DESTINATION", -DAY, UNIQ_KEY=name)
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def lost_where_another_was_rejected_before_the_topic_was_made_anew(story: Story, name: str) -> None:
+    offset = story.write(WHEEL, 0, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name, TIMER_DELAY_MS=20 * S)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", -DAY, UNIQ_KEY="one that is gone")
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_where_another_was_rejected_before_the_topic_was_made_anew(story: Story, name: str) -> None:
+    offset = schedule(story, name)
+    bury(story, WHEEL, offset, "NO_DELIVERY_TIME", -DAY, UNIQ_KEY=name)
+    bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "cancelled"))
+def cancelled_where_another_could_not_be_read_before_the_topic_was_made_anew(story: Story, name: str) -> None:
+    schedule(story, name)
+    bury(story, WHEEL, cancel(story, name, 5 * S), "UNREADABLE_HEADERS", -DAY, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"))
+def stamped_in_the_future_and_rejected(story: Story, name: str) -> None:
+    offset = story.write(NAMES.level(3), 50 * S, append_time=False, REAL_TOPIC="orders", UNIQ_KEY=name)
+    bury(story, NAMES.level(3), offset, "UNKNOWN_DESTINATION", -DAY, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"))
+def rejected_by_a_broker_whose_clock_is_behind(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name, 1 * S), "UNKNOWN_DESTINATION", -59 * S, UNIQ_KEY=name)
 
 
 # --- the tests --------------------------------------------------------------------------------------------------------
