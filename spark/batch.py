@@ -9,18 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
-from spark.cluster import Cluster, audited_topics
+from spark.cluster import Cluster, Place, audited_topics
 from spark.facts import ASKS, CLOCK_SKEW_MS, to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
 from spark.report.model import utc
 from spark.sources import read_ranges_by_kind
+
+_ASKING = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 
 Step = Callable[[str], AbstractContextManager[object]]
 """Begins a step of the work, by name; it ends with the context."""
@@ -41,10 +43,12 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     """
     existing = cluster.topics()
     ours = audited_topics(existing, job.names, len(job.levels))
+    written = cluster.written(_places(existing, ours))
     with step(f"reading {len(ours)} schedule, retry and dead-letter topics"):
         _append(spark, cluster, job, existing, ours, path, is_first=True)
     named = set(job.rules.destinations) or named_destinations(spark, path, job.names)
     found = sorted((named & existing.keys()) - set(ours))
+    written |= cluster.written(_places(existing, found))
     with step(f"reading {len(found)} destinations"):
         _append(spark, cluster, job, existing, found, path, is_first=False)
     # Kafka does not tell of topics that its client has no right to.
@@ -57,30 +61,64 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
         for topic in cluster.compacted(found)
     ]
-    notes += _notes_of_removed(spark, cluster, job, existing, [*ours, *found], path)
+    notes += _notes_of_removed(spark, cluster, job, _places(existing, [*ours, *found]), path)
+    notes += [
+        f"{topic}, partition {partition}: a transaction has been open since before this was read, and nothing from "
+        f"offset {offset} on was. Judge again when it has ended, or have Kafka end it."
+        for (topic, partition), offset in sorted(cluster.held_back(written).items())
+    ]
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
     return notes
 
 
-def _notes_of_removed(
-    spark: SparkSession, cluster: Cluster, job: Job, existing: dict[str, list[int]], topics: list[str], path: str
-) -> list[str]:
-    """Of destinations that no longer have what came when the first of their messages were due."""
-    places = [(topic, partition) for topic in topics for partition in existing[topic]]
-    kept_since_ms = cluster.kept_since_ms(places, job.rules.as_of_ms)
+def _places(existing: dict[str, list[int]], topics: Iterable[str]) -> list[Place]:
+    return [(topic, partition) for topic in topics for partition in existing[topic]]
+
+
+def _notes_of_removed(spark: SparkSession, cluster: Cluster, job: Job, places: list[Place], path: str) -> list[str]:
+    """Of schedule topics that no longer have what asked first, and of destinations without what came first.
+
+    Of those, where something was due by then. A schedule topic's partition that is empty may have been so for long.
+    """
+    asking = [place for place in places if job.names.kind(place[0]) in _ASKING]
+    since_ms, as_of_ms = job.rules.since_ms or 0, job.rules.as_of_ms
+    asked_since_ms = cluster.kept_since_ms(asking, 0 if since_ms else as_of_ms)
+    unread = {topic: at_ms for topic, at_ms in asked_since_ms.items() if at_ms > since_ms}
+    notes = [
+        f"{topic} no longer has its records of before {_time(at_ms)}: what they asked for was not judged, and may have "
+        "been lost. A range that is judged whole begins later, with --from."
+        for topic, at_ms in sorted(unread.items())
+    ]
+    kept_since_ms = cluster.kept_since_ms([place for place in places if place not in asking], as_of_ms)
     if not kept_since_ms:
-        return []
+        return notes
     asked = tables.read(spark, path).where(F.col("kind").isin(*ASKS) & F.col("destination").isin(*kept_since_ms))
     first_due = asked.groupBy("destination").agg(F.min(F.greatest("due_ms", "timestamp_ms")).alias("due_ms"))
     kept = ((row["destination"], row["due_ms"] < kept_since_ms[row["destination"]]) for row in first_due.collect())
     lacking = sorted(topic for topic, is_lacking in kept if is_lacking)
-    since = {topic: utc(kept_since_ms[topic]).isoformat(timespec="milliseconds") for topic in lacking}
-    return [
-        f"{topic} no longer has its records of before {since[topic]}: what came there by then counts as missing. "
-        "Judge what was asked for later alone, with --from."
+    return notes + [
+        f"{topic} no longer has its records of before {_time(kept_since_ms[topic])}: what came there by then counts as "
+        "missing. Judge what was asked for later alone, with --from."
         for topic in lacking
     ]
+
+
+def _notes_of_made_anew(cluster: Cluster, verdicts: DataFrame, grace_ms: int) -> list[str]:
+    """Of destinations whose first record is younger than what was due there before and is missing."""
+    due = verdicts.where("verdict = 'missing'").groupBy("destination").agg(F.min("due_ms").alias("due_ms"))
+    first_due = {row["destination"]: row["due_ms"] for row in due.where("destination is not null").collect()}
+    begins_ms = cluster.begins_ms(first_due) if first_due else {}
+    return [
+        f"{topic} {'holds nothing' if at_ms is None else f'begins with a record of {_time(at_ms)}'}, and what was due "
+        "there before is missing: it was lost, or the topic has been deleted since and made anew."
+        for topic, at_ms in sorted(begins_ms.items())
+        if at_ms is None or first_due[topic] + grace_ms < at_ms
+    ]
+
+
+def _time(at_ms: int) -> str:
+    return utc(at_ms).isoformat(timespec="milliseconds")
 
 
 def _append(
@@ -93,9 +131,8 @@ def _append(
     *,
     is_first: bool,
 ) -> None:
-    places = [(topic, partition) for topic in topics for partition in existing[topic]]
     since_ms = job.rules.since_ms
-    ranges = cluster.ranges(places, None if since_ms is None else since_ms - CLOCK_SKEW_MS)
+    ranges = cluster.ranges(_places(existing, topics), None if since_ms is None else since_ms - CLOCK_SKEW_MS)
     records = read_ranges_by_kind(spark, cluster.options, ranges, job.names)
     facts = to_facts(records, job.names, job.levels)
     tables.write_facts(facts, path, "overwrite" if is_first else "append")
@@ -116,14 +153,28 @@ def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_
     return {row["destination"] for row in asked.unionAll(origins).where(is_other).distinct().collect()}
 
 
-def audit(spark: SparkSession, job: Job, facts_path: str, out: str, notes: Sequence[str], step: Step) -> AuditReport:
-    """Verdicts of a table of facts, written to ``out``/verdicts, and what they say."""
+def audit(
+    spark: SparkSession,
+    job: Job,
+    facts_path: str,
+    out: str,
+    notes: Sequence[str],
+    step: Step,
+    cluster: Cluster | None = None,
+) -> AuditReport:
+    """Verdicts of a table of facts, written to ``out``/verdicts, and what they say.
+
+    Args:
+        cluster: where the facts were just read; None: they are a stream's.
+    """
     facts = tables.read_facts(spark, facts_path)
     verdicts_path = f"{out}/verdicts"
     with step("judging"):
         judged = reconcile(facts, job.names, job.rules)
         tables.write(judged, verdicts_path)
         spark.catalog.clearCache()
+    if cluster is not None:
+        notes = [*notes, *_notes_of_made_anew(cluster, tables.read(spark, verdicts_path), job.rules.grace_ms)]
     only = ", ".join(job.rules.destinations)
     if only:
         notes = [f"Only messages for {only}, retries and dead letters were judged.", *notes]

@@ -85,26 +85,71 @@ class Cluster:
                 found[place] = Range(first, end)
         return found
 
-    def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
-        """Of topics that have lost their first records, since when each partition still has all."""
+    def written(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The ends of these partitions, with what is not committed yet."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in places]
+        if not wanted:
+            return {}
+        listed = self._listed(wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return {place: found.offset for place, found in listed.items()}
+
+    def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
+        """Of partitions in which a transaction has been open since that was `written`, where it begins.
+
+        What is behind it nobody reads who reads what is committed.
+        """
+        wanted = [TopicPartition(topic, partition) for topic, partition in written]
+        ends = self._offsets(wanted, OffsetSpec.latest()) if wanted else {}
+        return {place: end for place, end in ends.items() if end < written[place]}
+
+    def begins_ms(self, topics: Iterable[str]) -> dict[str, int | None]:
+        """The time of the first record that was ever written to a topic, None: there is none.
+
+        Topics that do not exist, or have lost records, are left out.
+        """
+        existing = self.topics()
+        wanted = [TopicPartition(topic, number) for topic in topics for number in existing.get(topic, [])]
+        if not wanted:
+            return {}
+        firsts = self._listed(wanted, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        begins = self._offsets(wanted, OffsetSpec.earliest())
+        found: dict[str, int | None] = {}
+        for topic in {place.topic for place in wanted}:
+            places = [(topic, number) for number in existing[topic]]
+            if all(begins[place] == 0 for place in places):
+                times = [firsts[place].timestamp for place in places if firsts[place].offset >= 0]
+                found[topic] = min(times, default=None)
+        return found
+
+    def kept_since_ms(self, places: Iterable[Place], empty_ms: int) -> dict[str, int]:
+        """Of topics that have lost their first records, since when each partition still has all.
+
+        Args:
+            empty_ms: since when a partition has all that has lost all of them.
+        """
         wanted = [TopicPartition(topic, partition) for topic, partition in places]
         firsts = self._offsets(wanted, OffsetSpec.earliest()) if wanted else {}
         cut = [TopicPartition(*place) for place, first in firsts.items() if first > 0]
         oldest = self._listed(cut, OffsetSpec.for_timestamp(0)) if cut else {}
         since: dict[str, int] = {}
         for (topic, _), first in oldest.items():
-            at_ms = first.timestamp if first.offset >= 0 else now_ms  # -1: there is nothing left
+            at_ms = first.timestamp if first.offset >= 0 else empty_ms  # -1: there is nothing left
             since[topic] = max(at_ms, since.get(topic, at_ms))
         return since
 
     def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, int]:
         return {place: found.offset for place, found in self._listed(places, spec).items()}
 
-    def _listed(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, ListOffsetsResultInfo]:
+    def _listed(
+        self,
+        places: list[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[Place, ListOffsetsResultInfo]:
         try:
             asked = self._admin.list_offsets(
                 dict.fromkeys(places, spec),
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=isolation,
                 request_timeout=_TIMEOUT_S,
             )
             return {(place.topic, place.partition): future.result() for place, future in asked.items()}

@@ -97,7 +97,7 @@ def batch(
             _check_may_be_written(spark, out, written)
             if kafka is not None:
                 notes = read_facts(spark, kafka, job, path, Step)
-            report = audit(spark, job, path, out, notes, Step)
+            report = audit(spark, job, path, out, notes, Step, kafka)
             with Step("writing the report"):
                 files = _write(spark, report, out)
             _vacuum(spark, written)

@@ -1,6 +1,6 @@
 """What ``audit batch`` says of what it could not read; there is no Kafka here, and nothing in its topics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,7 +15,7 @@ from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
 from sidecar.errors import UsageError
 from spark import tables
-from spark.batch import Job, read_facts
+from spark.batch import Job, audit, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
 from spark.stream import ONLY, READ_UNTIL, Ingest
@@ -23,6 +23,7 @@ from tests.support.audit_story import LEVELS, NAMES, WHEEL, Story, facts_of
 
 pytestmark = [pytest.mark.slow]
 
+AT_MS = Story.BEGIN_MS
 FROM = "2030-01-01T00:00:00Z"
 
 
@@ -39,15 +40,27 @@ class Empty(Cluster):
     def compacted(self, topics: Iterable[str]) -> list[str]:
         return []
 
-    def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
+    def kept_since_ms(self, places: Iterable[Place], empty_ms: int) -> dict[str, int]:
+        return {}
+
+    def written(self, places: Iterable[Place]) -> dict[Place, int]:
+        return dict.fromkeys(places, 0)
+
+    def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
         return {}
 
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         return {}
 
 
-def notes_of(spark: SparkSession, path: Path, cluster: Cluster, names: TopicNames = NAMES) -> list[str]:
-    job = Job(names, LEVELS, Rules(0, destinations=("orders",)))
+def notes_of(
+    spark: SparkSession,
+    path: Path,
+    cluster: Cluster,
+    names: TopicNames = NAMES,
+    rules: Rules = Rules(0, destinations=("orders",)),  # noqa: B008
+) -> list[str]:
+    job = Job(names, LEVELS, rules)
     return read_facts(spark, cluster, job, str(path), lambda _: nullcontext())
 
 
@@ -70,8 +83,9 @@ def test_a_destination_that_no_longer_has_what_came_first_is_named(
         story.write(WHEEL, 0, REAL_TOPIC=destination, UNIQ_KEY="a", TIMER_DELAY_MS=10_000)
 
     class Cut(Empty):
-        def kept_since_ms(self, places: Iterable[Place], now_ms: int) -> dict[str, int]:
-            return {"orders": story.due(10_001), "payments": story.due(10_000), WHEEL: story.due(0)}
+        def kept_since_ms(self, places: Iterable[Place], empty_ms: int) -> dict[str, int]:
+            kept = {"orders": story.due(10_001), "payments": story.due(10_000)}
+            return {topic: kept[topic] for topic, _ in places if topic in kept}
 
     def append(*_: object, is_first: bool) -> None:
         if is_first:
@@ -80,6 +94,56 @@ def test_a_destination_that_no_longer_has_what_came_first_is_named(
     monkeypatch.setattr("spark.batch._append", append)
     (note,) = notes_of(spark, tmp_path, Cut(WHEEL, "orders", "payments"))
     assert note.startswith("orders no longer has its records of before 2023-11-14T22:13:30.001+00:00")
+
+
+@pytest.mark.parametrize(("since_ms", "is_told"), [(None, True), (AT_MS - 1, True), (AT_MS, False)])
+def test_a_schedule_topic_that_no_longer_has_what_asked_first_is_named(
+    spark: SparkSession, tmp_path: Path, since_ms: int | None, *, is_told: bool
+) -> None:
+    class Cut(Empty):
+        def kept_since_ms(self, places: Iterable[Place], empty_ms: int) -> dict[str, int]:
+            kept = {WHEEL: AT_MS, NAMES.level(1): empty_ms}
+            return {topic: kept[topic] for topic, _ in places if topic in kept}
+
+    cluster = Cut(WHEEL, NAMES.level(1), "orders")
+    notes = notes_of(spark, tmp_path, cluster, rules=Rules(AT_MS + 1, since_ms=since_ms, destinations=("orders",)))
+    told = [f"{WHEEL} no longer has its records of before 2023-11-14T22:13:20.000+00:00: what they asked for"]
+    told = told if is_told else []
+    if since_ms is None:  # whether that has been empty for long
+        told = [f"{NAMES.level(1)} no longer has its records of before 2023-11-14T22:13:20.001+00:00: what they", *told]
+    assert [note[: len(begin)] for note, begin in zip(notes, told, strict=True)] == told
+
+
+def test_what_is_behind_an_open_transaction_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    class Held(Empty):
+        def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
+            assert set(written) == {(WHEEL, 0), ("orders", 0)}
+            return {(WHEEL, 0): 17}
+
+    (note,) = notes_of(spark, tmp_path, Held(WHEEL, "orders"))
+    assert note.startswith(f"{WHEEL}, partition 0: a transaction has been open")
+    assert "nothing from offset 17 on was" in note
+
+
+def test_a_destination_that_is_younger_than_what_is_missing_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    story = Story()
+    for destination in ("anew", "empty", "lost", "whole"):
+        story.write(WHEEL, 0, REAL_TOPIC=destination, UNIQ_KEY=destination, TIMER_DELAY_MS=10_000)
+    story.write("whole", 10_005, UNIQ_KEY="whole")
+
+    class Young(Empty):
+        def begins_ms(self, topics: Iterable[str]) -> dict[str, int | None]:
+            assert set(topics) == {"anew", "empty", "lost"}
+            return {"anew": story.due(15_001), "empty": None, "lost": story.due(15_000)}
+
+    path = str(tmp_path / "facts")
+    tables.write_facts(facts_of(spark, story.records), path, "overwrite")
+    job = Job(NAMES, LEVELS, Rules(story.due(100_000)))
+    notes = audit(spark, job, path, str(tmp_path), [], lambda _: nullcontext(), Young()).notes
+    assert [note.split(",")[0] for note in notes] == [
+        "anew begins with a record of 2023-11-14T22:13:35.001+00:00",
+        "empty holds nothing",
+    ]
 
 
 def test_a_level_beyond_the_table_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark.cluster import Cluster, Range
 from tests.support.kafka import Kafka
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka]
 
@@ -58,3 +59,36 @@ def test_topics_that_have_lost_their_first_records_are_known(kafka: Kafka, prefi
     places = [(topic, partition) for topic in (whole, cut, empty) for partition in range(2)]
     assert cluster.kept_since_ms(places, AT_MS + 100) == {cut: AT_MS + 5, empty: AT_MS + 100}
     assert cluster.kept_since_ms([], AT_MS) == {}
+
+
+def test_a_transaction_that_stays_open_holds_back_what_is_behind_it(kafka: Kafka, prefix: str) -> None:
+    held, free = (kafka.create_topic(f"{prefix}{name}", 2) for name in ("held", "free"))
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    places = [(topic, partition) for topic in (held, free) for partition in range(2)]
+    kafka.produce([(held, None, b"v", []) for _ in range(4)])
+    producer = kafka.producer(transactional_id=f"{prefix}open")
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(held, b"v", partition=1)
+    producer.flush(10)
+    before = cluster.ranges(places).get((held, 1), Range(0, 0)).end
+    written = cluster.written(places)
+    assert written[held, 1] == before + 1
+    assert cluster.held_back(written) == {(held, 1): before}
+    producer.abort_transaction(10)
+    wait_until(lambda: cluster.held_back(written) == {}, "the transaction's end is known", 30)
+    assert cluster.written([]) == cluster.held_back({}) == {}
+
+
+def test_since_when_a_topic_has_records_is_known(kafka: Kafka, prefix: str) -> None:
+    whole, cut, empty = (kafka.create_topic(f"{prefix}{name}", 2) for name in ("whole", "cut", "empty"))
+    producer = kafka.producer()
+    for topic in (whole, cut):
+        for number in range(4):
+            producer.produce(topic, b"v", partition=number % 2, timestamp=AT_MS + number)
+    producer.flush(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_records([TopicPartition(cut, 1, 1)])[TopicPartition(cut, 1, 1)].result(30)
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    assert cluster.begins_ms([whole, cut, empty, f"{prefix}none"]) == {whole: AT_MS, empty: None}
+    assert cluster.begins_ms([]) == {}
