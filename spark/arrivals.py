@@ -26,11 +26,23 @@ Told = tuple[DataFrame, Mapping[str, Column]]
 
 
 def of_destinations(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
-    """Those with a ``UNIQ_KEY``."""
-    meant = _meant()
-    told = records.withColumns(_said(Headers()))
-    told = told.withColumns({**meant, "told_id": once(meant["told_id"])}).where("told_id is not null")
-    return told, {"kind": F.lit("delivered"), "id": F.col("told_id"), **_arrival()}
+    """Those with a ``UNIQ_KEY``; of what was redriven also whose dead letter it was."""
+    meant, headers, c = _meant(), Headers(), F.col
+    is_redriven = headers.text(Header.REDRIVE_COUNT).isNotNull()
+    whose = {
+        "raw_origin": F.when(is_redriven, headers.last(Header.RETRY_TOPIC)),
+        "consumer_group": F.when(is_redriven, headers.text(Header.CONSUMER_GROUP)),
+    }
+    told = records.withColumns({**_said(headers), **whose})
+    meant |= {"told_id": once(meant["told_id"]), "origin": F.when(c("raw_origin").isNotNull(), _origin(names))}
+    told = told.withColumns(meant).where("told_id is not null")
+    return told, {
+        "kind": F.lit("delivered"),
+        "id": c("told_id"),
+        **_arrival(),
+        "group": F.make_valid_utf8(c("consumer_group")),
+        "of_topic": F.when(is_legal_topic(c("origin")), c("origin")),
+    }
 
 
 def of_retries(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Told:
@@ -56,7 +68,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
     meant = said.withColumns(
         {
             "error_code": readable(c("raw_code")),
-            "origin": physical(F.make_valid_utf8(c("raw_origin").cast("string")), names),
+            "origin": _origin(names),
             "error_kind": topic_kinds.kind(c("error_topic"), names),
             "error_partition": whole_number(c("error_partition_text")),
             "error_offset": whole_number(c("error_offset_text")),
@@ -98,6 +110,11 @@ def _said(headers: Headers) -> dict[str, Column]:
 
 def _meant() -> dict[str, Column]:
     return {**meant_by_all(), "out_ms": whole_number(F.col("out_ms_text"))}
+
+
+def _origin(names: TopicNames) -> Column:
+    """Where a message failed, in ``raw_origin``."""
+    return physical(F.make_valid_utf8(F.col("raw_origin").cast("string")), names)
 
 
 def _arrival() -> dict[str, Column]:

@@ -46,7 +46,7 @@ SCHEMA = T.StructType(
         T.StructField("offset", T.LongType(), False),
         T.StructField("timestamp_ms", T.LongType(), False),
         T.StructField("append_time", T.BooleanType(), False),  # whether the broker set the timestamp
-        T.StructField("of_topic", T.StringType()),  # of a dead letter, where the message failed
+        T.StructField("of_topic", T.StringType()),  # of a dead letter, and redriven, where the message failed
         T.StructField("of_partition", T.IntegerType()),
         T.StructField("of_offset", T.LongType()),
         T.StructField("replaces", T.StringType()),

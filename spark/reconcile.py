@@ -30,7 +30,7 @@ from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
-from spark.rejections import letters_by_place, number_of_letters, with_rejections
+from spark.rejections import group_of_letter, letters_by_place, number_of_letters, with_rejections
 
 COLUMNS = (
     *IDENTITY,
@@ -107,7 +107,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     if letters is not None:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
-        verdicts = verdicts.unionByName(_redriven_twice(folded, known, names))
+        verdicts = verdicts.unionByName(_redriven_twice(folded, known, names, is_whole=rules.is_whole))
     return verdicts.where(_is_meant(rules) & is_for(rules.destinations, names)).select(*COLUMNS)
 
 
@@ -251,18 +251,32 @@ def _invalid(facts: DataFrame, rules: Rules) -> DataFrame:
     return facts.where(c("kind") == "invalid").select(*columns)
 
 
-def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames) -> DataFrame:
-    """What nobody scheduled, because it was redriven: more arrivals than there were dead letters of that message."""
+def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_whole: bool) -> DataFrame:
+    """What nobody scheduled, because it was redriven: more arrivals than there were dead letters of that message.
+
+    More than all of them, or, of those that say where which group failed, than these. Where not even all letters were
+    read that there are, only of the latter can be told.
+    """
     c = F.col
     unasked = folded.where((c("redrives") > 0) & (c("arrivals") > 1) & ~c("is_plain") & ~c("is_odd"))
+    whose = ["id", "redrives", "of_topic", "reader"]
     letters = (
         facts.where(c("kind").isin(*_LETTERS))
-        .groupBy("id", (c("redrives") + 1).alias("redrives"))
-        .agg(number_of_letters().alias("letters"))
+        .groupBy("id", (c("redrives") + 1).alias("redrives"), "of_topic", group_of_letter().alias("reader"))
+        .agg(number_of_letters().alias("own_letters"))
     )
+    came = facts.where("kind = 'delivered' and retries = 0 and redrives > 0 and of_topic is not null")
+    of_one = came.groupBy(*IDENTITY, "of_topic", c("group").alias("reader")).agg(F.count("*").alias("of_one"))
+    surplus_of_one = of_one.join(letters, whose).where("of_one > own_letters").groupBy(*IDENTITY)
+    by_letter = surplus_of_one.agg(F.max(F.struct("of_one", "own_letters")).alias("most"))
+    total = letters.groupBy("id", "redrives").agg(F.sum("own_letters").alias("letters"))
+    known = unasked.join(total, ["id", "redrives"]).join(by_letter, [*IDENTITY], "left")
+    is_over_all = (c("arrivals") > c("letters")) & F.lit(is_whole)
+    times = F.when(is_over_all, c("arrivals")).otherwise(c("most.of_one"))
+    of_letters = F.when(is_over_all, c("letters")).otherwise(c("most.own_letters"))
     given = {
         "verdict": F.lit("duplicate"),
-        "why": F.concat(F.lit("redriven "), c("arrivals"), F.lit(" times, of dead letters "), c("letters")),
+        "why": F.concat(F.lit("redriven "), times, F.lit(" times, of dead letters "), of_letters),
         "topic": c("destination"),
         "partition": c("delivered_partition"),
         "offset": c("delivered_offset"),
@@ -272,7 +286,7 @@ def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames) -> D
         "due_ms": F.lit(None).cast("bigint"),
         "lateness_ms": F.lit(None).cast("bigint"),
     }
-    surplus = unasked.join(letters, ["id", "redrives"]).where(c("arrivals") > c("letters"))
+    surplus = known.where(is_over_all | c("most").isNotNull())
     return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
 
 

@@ -34,9 +34,18 @@ _SEEN_IN_THE_RECORD = (
 """Reasons that neither a setting nor the state of the cluster decides."""
 
 
+_PARKED = TopicNames.parked_group("")
+
+
+def group_of_letter() -> Column:
+    """Whose reader failed, also of a letter that is parked."""
+    is_parked = F.endswith("group", F.lit(_PARKED))
+    return F.when(is_parked, F.left("group", F.length("group") - len(_PARKED))).otherwise(F.col("group"))
+
+
 def number_of_letters() -> Column:
     """Of a group of letters. One that is parked is a copy of another, whether that was read or not."""
-    is_parked = F.coalesce(F.endswith("group", F.lit(TopicNames.parked_group(""))), F.lit(False))
+    is_parked = F.coalesce(F.endswith("group", F.lit(_PARKED)), F.lit(False))
     return F.greatest(F.count_if(~is_parked), F.count_if(is_parked))
 
 

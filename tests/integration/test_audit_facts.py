@@ -186,6 +186,7 @@ def test_headers_that_nobody_thought_of_are_read_as_the_sidecar_reads_them(
 
 def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) -> None:
     copy = [("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"1700000100000"), ("UNIQ_KEY", b"a")]
+    redriven = [("UNIQ_KEY", b"e"), ("RETRY_TOPIC", b"%RETRY%mails"), ("CONSUMER_GROUP", b"billing")]
     letter = [("ERROR_CODE", b"NO_DELIVERY_TIME"), ("ERROR_TOPIC", WHEEL.encode()), ("ERROR_PARTITION", b"2")]
     records = [
         Read("orders", [("UNIQ_KEY", b"a"), ("TIMER_OUT_MS", b"17"), ("REDRIVE_COUNT", b"2")], AT_MS, 0),
@@ -200,6 +201,8 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         Read(WHEEL, [*copy, ("TIMER_NOT_BEFORE_MS", b"99")], AT_MS, 9),
         Read("DLQ-ops", [*letter, ("ERROR_OFFSET", b"5"), ("RECONSUME_TIME", b"1"), ("UNIQ_KEY", b"d")], AT_MS, 10),
         Read("DLQ-timewheel", [("RECONSUME_TIME", b"1"), *letter, ("ERROR_OFFSET", b"5")], AT_MS, 11),
+        Read("orders", [*redriven, ("REDRIVE_COUNT", b"1")], AT_MS, 12),
+        Read("orders", redriven, AT_MS, 13),
     ]
     facts = {row["offset"]: row.asDict() for row in facts_of(spark, records).collect()}
     told = {offset: (row["kind"], row["id"], row["destination"], row["retries"]) for offset, row in facts.items()}
@@ -215,9 +218,13 @@ def test_arrivals_copies_and_dead_letters_are_told_apart(spark: SparkSession) ->
         9: ("postponed", "a", "orders", 0),
         10: ("dead_letter", "d", "DLQ-ops", 1),
         11: ("rejected", f"{WHEEL}-2-5", "DLQ-timewheel", 1),
+        12: ("delivered", "e", "orders", 0),
+        13: ("delivered", "e", "orders", 0),
     }
     assert (facts[0]["due_ms"], facts[0]["redrives"]) == (17, 2)
     assert facts[3]["group"] == "a/b"
+    whose = {offset: (facts[offset]["group"], facts[offset]["of_topic"]) for offset in (0, 12, 13)}
+    assert whose == {0: (None, None), 12: ("billing", "RETRY-mails"), 13: (None, None)}
     assert (facts[5]["of_topic"], facts[5]["of_partition"], facts[5]["of_offset"]) == (WHEEL, 2, 5)
     assert (facts[7]["of_topic"], facts[7]["of_partition"], facts[7]["of_offset"]) == (WHEEL, 0, 3)
 

@@ -764,6 +764,31 @@ def redriven_twice_and_parked(story: Story, name: str) -> None:
     deliver(story, name, 31 * S, None, "orders", REDRIVE_COUNT=2)
 
 
+def dies_and_is_redriven(story: Story, name: str, of: str, into: str, times: int = 1, group: str = "billing") -> None:
+    story.write(f"DLQ-{group}", 11 * S, UNIQ_KEY=name, CONSUMER_GROUP=group, RETRY_TOPIC=of, RECONSUME_TIME=17)
+    for _ in range(times):
+        deliver(story, name, 30 * S, None, into, CONSUMER_GROUP=group, RETRY_TOPIC=of, REDRIVE_COUNT=1)
+
+
+@tells(("orders", 0, "duplicate"))
+def dead_of_two_topics_and_redriven_twice_of_one(story: Story, name: str) -> None:
+    dies_and_is_redriven(story, name, "orders", "orders", times=2)
+    dies_and_is_redriven(story, name, "payments", "payments", times=0)
+
+
+@tells()
+def dead_of_two_topics_and_redriven_into_one(story: Story, name: str) -> None:
+    for of in ("orders", "payments"):
+        dies_and_is_redriven(story, name, of, "orders")
+
+
+@tells(("orders", 0, "duplicate"))
+def dead_of_two_groups_and_redriven_twice_of_one_that_was_parked(story: Story, name: str) -> None:
+    dies_and_is_redriven(story, name, "orders", "orders", times=2)
+    story.write(f"{DLQ}.parked", 20 * S, UNIQ_KEY=name, RETRY_TOPIC="orders", RECONSUME_TIME=17)
+    dies_and_is_redriven(story, name, "orders", "orders", times=0, group="mails")
+
+
 # --- an id that is used again -----------------------------------------------------------------------------------------
 
 
@@ -1154,6 +1179,16 @@ def test_what_is_due_at_a_time_that_nobody_asked_for_may_be_of_before_what_was_r
     faulty |= {"by level": "duplicate", "stamped": "duplicate"}
     own = {"overlapped": "on_time", "pending": "pending", "lost": "missing", "by level": "on_time"}
     assert found == (faulty if is_whole else {**own, "stamped": "on_time"})
+
+
+def test_a_dead_letter_that_was_not_read_excuses_its_redrive_and_not_that_of_another(spark: SparkSession) -> None:
+    story = Story()
+    dies_and_is_redriven(story, "twice", "orders", "orders", times=2)
+    dies_and_is_redriven(story, "once each", "orders", "orders")
+    deliver(story, "once each", 30 * S, None, CONSUMER_GROUP="mails", RETRY_TOPIC="orders", REDRIVE_COUNT=1)
+    found = {is_whole: verdicts_of(spark, story, 100 * S, is_whole=is_whole) for is_whole in (False, True)}
+    assert [one.id for one in found[False]] == ["twice"]
+    assert [one.id for one in found[True]] == ["once each", "twice"]
 
 
 def test_what_was_not_read_excuses_no_copies_and_nothing_else(spark: SparkSession) -> None:
