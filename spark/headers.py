@@ -109,13 +109,15 @@ def once(column: Column) -> Column:
 def readable(raw: Column) -> Column:
     """An id as a text: itself where it is UTF-8, else every byte as ``\\xHH``; never longer than a little over 1 kB.
 
-    Null where it is empty.
+    So is every byte of a text that looks as if that had been done to it. Null where it is empty.
     """
     text, size = raw.cast("string"), F.octet_length(raw)
     escaped = F.regexp_replace(F.hex(raw), "(..)", r"\\x$1")
     # What is_valid_utf8 finds is asked first: a cut may fall into the middle of a letter.
     cut = F.concat(F.make_valid_utf8(F.substring(raw, 1, _ID_KEPT_BYTES).cast("string")), F.lit("…"), F.sha2(raw, 256))
-    return F.when(size > ID_MAX_BYTES, cut).when(size > 0, F.when(F.is_valid_utf8(text), text).otherwise(escaped))
+    looks_escaped = text.startswith("\\x") & text.rlike(r"\A(\\x[0-9A-F]{2})+\z")
+    is_itself = F.is_valid_utf8(text) & ~looks_escaped
+    return F.when(size > ID_MAX_BYTES, cut).when(size > 0, F.when(is_itself, text).otherwise(escaped))
 
 
 def physical(name: Column, names: TopicNames) -> Column:

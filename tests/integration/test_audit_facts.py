@@ -250,6 +250,14 @@ def test_a_huge_id_is_cut_and_still_its_own(spark: SparkSession) -> None:
     assert max(map(len, ids)) < columns.ID_MAX_BYTES
 
 
+def test_bytes_that_are_no_text_are_not_taken_for_the_text_that_they_are_shown_as(spark: SparkSession) -> None:
+    given = [b"\xff", b"\\xFF", b"\\x5C\\x78\\x46\\x46", b"\\xff", b"\\xFF.", b"\xff\\xFF"]
+    records = [Read("orders", [("UNIQ_KEY", uniq_key)], AT_MS, offset) for offset, uniq_key in enumerate(given)]
+    ids = {row["offset"]: row["id"] for row in facts_of(spark, records).collect()}
+    assert [ids[offset] for offset in (0, 1, 3, 4)] == ["\\xFF", "\\x5C\\x78\\x46\\x46", "\\xff", "\\xFF."]
+    assert len(set(ids.values())) == len(given)
+
+
 GROUPS = [
     "billing",
     "a/b",
