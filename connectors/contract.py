@@ -394,6 +394,11 @@ class TopicNames:
         """Whether it is a retry or dead-letter topic."""
         return self.kind(topic) in (TopicKind.RETRY, TopicKind.DEAD_LETTER)
 
+    def is_destination(self, topic: str) -> bool:
+        """Whether messages can be scheduled for it: one of the application's, or a group's retries or dead letters."""
+        is_own = self.kind(topic) is not TopicKind.OTHER and not self.is_group_topic(topic)
+        return not (is_own or topic == LOGICAL_SCHEDULE or is_internal_topic(topic))
+
     def is_reserved(self, topic: str) -> bool:
         """Whether no message belongs there: one of our ledgers, or of Kafka's internal topics."""
         return is_internal_topic(topic) or self.kind(topic) in (TopicKind.REDRIVEN, TopicKind.IDEMPOTENCY)

@@ -472,6 +472,8 @@ class ScheduledProducer:
         physical = self._names.physical(topic)
         if not is_legal_topic_name(physical):
             raise ScheduleError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
+        if not self._names.is_destination(physical):
+            raise ScheduleError(f"'{topic}' is one of Timewheel's or Kafka's own; name the topic to deliver to")
         _make_room(self._destinations)
         found = self._destinations[topic] = physical, (_REAL_TOPIC, physical.encode())
         return found

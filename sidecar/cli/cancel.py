@@ -59,7 +59,7 @@ def cancel(
     Only the sidecar that works on the message's wheel partition knows the outcome: --http-address names it.
 
     A message on a level topic cannot be cancelled. Its receipt is reported on stderr by its number and has no line of
-    output; the others are cancelled all the same, and the exit code is 1.
+    output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2.
     """
     timeout_ms = duration_ms("--timeout", timeout)
     all_given = receipts(words)

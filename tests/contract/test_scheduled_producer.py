@@ -129,6 +129,16 @@ def test_a_destination_that_no_topic_can_be_is_refused(producer: ScheduledProduc
         producer.send(topic, "v", delay="1s")
 
 
+@pytest.mark.parametrize(
+    "topic", ["__consumer_offsets", "SCHEDULE_TOPIC_XXXX", "{0}SCHEDULE_TOPIC_XXXX-3", "{0}SCHEDULE_TOPIC_XXXX-wheel"]
+)
+def test_a_destination_that_the_sidecar_would_reject_is_refused(
+    bench: Bench, producer: ScheduledProducer, topic: str
+) -> None:
+    with pytest.raises(ScheduleError, match="name the topic to deliver to"):
+        producer.send(topic.format(f"{bench.name}."), "v", delay="1s")
+
+
 def test_logical_destinations_are_understood(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
     producer.send("%DLQ%billing", "v", delay="1s")
     (message,) = written(bench, wheel, 1)
