@@ -15,6 +15,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType, TracebackType
@@ -101,7 +102,8 @@ class RetryingConsumer:
         consume_timeout: after which a call counts as failed. A coroutine is cancelled. A thread cannot be: its record
             is sent back, its answer ignored, and it is missing until it returns (in orderly mode this is only logged).
         suspend: orderly mode: how long a partition rests after a failure; 10 ms to 30 s.
-        stop_timeout: how long stopping waits for listeners.
+        stop_timeout: how long stopping waits for listeners. If Kafka does not answer then, the last commit is left out
+            after some seconds, and what was done since the one before comes again.
         max_in_flight: records of a partition that may be read and not done; at the most so many are seen again after a
             crash. Nor may they have more than 100 MiB.
         producer_config: librdkafka options for sending back, on top of what ``config`` says about the cluster.
@@ -199,6 +201,8 @@ class RetryingConsumer:
     async def run_async(self) -> None:
         """Consume until `stop`, or until the task is cancelled; then end in order. Kafka is talked to in a thread.
 
+        Signals are the application's: for SIGTERM, ``loop.add_signal_handler(signal.SIGTERM, consumer.stop)``.
+
         Raises:
             KafkaException: the consumer is of no more use.
         """
@@ -212,14 +216,16 @@ class RetryingConsumer:
             workers = AsyncWorkers(listener, self._settings.concurrency, event_loop)
         else:
             workers = ThreadWorkers(listener, self._settings.concurrency)
-        with self._stopped_by_signals():
-            running = asyncio.ensure_future(asyncio.to_thread(self._run, workers))
-            try:
-                await asyncio.shield(running)
-            except asyncio.CancelledError:
-                self.stop()
-                await running
-                raise
+        # A thread of its own: the loop's executor has few, and an application other uses for them.
+        thread = ThreadPoolExecutor(1, "retrying-consumer")
+        running = event_loop.run_in_executor(thread, self._run, workers)
+        thread.shutdown(wait=False)
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+            raise
 
     def start(self) -> None:
         """Consume in a thread of its own, until `close`.
@@ -324,11 +330,11 @@ class RetryingConsumer:
                 workers.close()
 
     def _run_here(self) -> None:
-        if self._checked().is_coroutine:
-            asyncio.run(self._run_async())
-            return
         with self._stopped_by_signals():
-            self._run(ThreadWorkers(self._checked(), self._settings.concurrency))
+            if self._checked().is_coroutine:
+                asyncio.run(self._run_async())
+            else:
+                self._run(ThreadWorkers(self._checked(), self._settings.concurrency))
 
     def _run_in_thread(self) -> None:
         try:

@@ -44,6 +44,9 @@ REVOKE_GRACE_S = 5.0
 PAUSE_AFTER_MS = 500
 """Pausing throws away what librdkafka has fetched ahead. A partition that is full for a moment only is waited for."""
 
+_CLOSED_WITHIN_S = 2.0
+"""How long Kafka has for a sign of life before the last commit, which has no time-out of its own."""
+
 _ASKED_WITHIN_S = 5.0
 _ASK_AGAIN_S = 0.5
 _NAP_S = 0.005
@@ -83,6 +86,8 @@ class ConsumerLoop:
         ).startswith("cooperative")
         self._begins_at_end = str(options.get("auto.offset.reset", "latest")) in ("latest", "largest", "end")
         self._grace_s = REVOKE_GRACE_S
+        self._is_cut_off = False
+        """Whether Kafka does not answer at the end: what is done is not committed, and comes again."""
         self._committed_ms = self._clock.monotonic_ms()
         self._consumer: Any = clients.consumer({**options, "on_commit": self._on_commit})
         self._consumer.subscribe(
@@ -114,7 +119,7 @@ class ConsumerLoop:
         1. Nothing new is begun, nothing more is read.
         2. What the listener is in the middle of may end. Polling goes on meanwhile: a consumer that is being closed
            sends no heartbeats, and would be expelled before it can commit.
-        3. Leaving the group gives the partitions back, which commits what is done.
+        3. Leaving the group gives the partitions back, which commits what is done, if Kafka answers at all.
         """
         queues = list(self._queues.values())
         try:
@@ -130,6 +135,7 @@ class ConsumerLoop:
         finally:
             self._grace_s = 0.0
             try:
+                self._is_cut_off = self._commits and bool(queues) and not self._is_answered(queues)
                 self._consumer.close()
             finally:
                 self._send_back.close()
@@ -137,7 +143,7 @@ class ConsumerLoop:
     def commit(self, *, is_final: bool = False, queues: Collection[ProcessQueue] | None = None) -> None:
         """What is done, of all partitions or of some. Not final: what fails is committed the next time."""
         self._committed_ms = self._clock.monotonic_ms()
-        if not self._commits:
+        if not self._commits or self._is_cut_off:
             return
         offsets = []
         for queue in self._queues.values() if queues is None else queues:
@@ -152,6 +158,20 @@ class ConsumerLoop:
             self._on_commit(exception.args[0], offsets)
         else:
             self._on_commit(None, told or ())
+
+    def _is_answered(self, queues: Sequence[ProcessQueue]) -> bool:
+        """Whether the group's coordinator answers."""
+        try:
+            self._consumer.committed([TopicPartition(*queue.place) for queue in queues], timeout=_CLOSED_WITHIN_S)
+        except KafkaException as exception:
+            _log.warning(
+                "kafka does not answer",
+                "the consumer ends without a last commit: %s",
+                exception.args[0].str(),
+                operator_action="nothing: what was done since the commit before comes again",
+            )
+            return False
+        return True
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

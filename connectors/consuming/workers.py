@@ -128,7 +128,11 @@ class AsyncWorkers:
     async def _work(self, lane: Lane) -> None:
         async with self._room:
             while (batch := lane.next()) is not None:
-                answer, error = await self._call(batch)
+                try:
+                    answer, error = await self._call(batch)
+                except asyncio.CancelledError as cancelled:  # the whole event loop ends
+                    lane.finish(batch, None, cancelled)
+                    raise
                 if not lane.finish(batch, answer, error):
                     return
 

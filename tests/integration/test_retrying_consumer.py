@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from connectors import ConsumeContext, ConsumedMessage, ConsumeResult, RetryingConsumer, TopicNames
 from tests.support.kafka import Kafka, Record
+from tests.support.proxy import KafkaProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -212,6 +215,27 @@ def test_stopping_outlasts_the_session(group: Group) -> None:
     assert group.kafka.lag(group.id, group.topic) == 0
 
 
+def test_stopping_does_not_wait_for_a_broker_that_is_silent(group: Group) -> None:
+    group.produce(30)
+    seen: list[int] = []
+    with KafkaProxy(group.kafka.bootstrap_servers) as proxy:
+        consumer = group.consumer(config={"bootstrap.servers": proxy.bootstrap_servers}, stop_timeout="1s")
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.offset)
+            return SUCCESS
+
+        consumer.start()
+        wait_until(lambda: len(seen) == 30, "all is handled")
+        proxy.cut()
+        closing = threading.Thread(target=consumer.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+        assert not consumer.is_running
+
+
 # --- in order ---------------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +317,61 @@ def test_coroutines_run_in_the_applications_event_loop(group: Group) -> None:
     assert sorted(map(int, seen)) == list(range(50))
     assert group.sent_back(1)[0].value == b"7"
     assert group.kafka.lag(group.id, group.topic) == 0
+
+
+def test_consumers_in_an_event_loop_leave_its_executor_and_its_signals_to_the_application(group: Group) -> None:
+    group.produce(3)
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        consumers = [group.consumer(config={"group.id": f"{group.id}{number}"}) for number in range(3)]
+        reached: list[asyncio.Event] = []
+        for consumer in consumers:
+            has_read = asyncio.Event()
+            reached.append(has_read)
+
+            @consumer.listener
+            async def listen(_message: ConsumedMessage, has_read: asyncio.Event = has_read) -> ConsumeResult:
+                has_read.set()
+                return SUCCESS
+
+        running = [asyncio.create_task(consumer.run_async()) for consumer in consumers]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(has_read.wait() for has_read in reached))
+        assert handlers == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+        for consumer in consumers:
+            consumer.stop()
+        await asyncio.gather(*running)
+
+    asyncio.run(application())
+
+
+def test_a_coroutine_that_ends_with_its_event_loop_holds_up_nothing(group: Group) -> None:
+    group.produce(1)
+    consumer = group.consumer(stop_timeout="60s")
+    ended_s = 0.0
+
+    async def application() -> None:
+        nonlocal ended_s
+        entered = asyncio.Event()
+
+        @consumer.listener
+        async def listen(_message: ConsumedMessage) -> ConsumeResult:
+            entered.set()
+            await asyncio.Event().wait()
+            return SUCCESS
+
+        background = asyncio.create_task(consumer.run_async())
+        async with asyncio.timeout(30):
+            await entered.wait()
+        assert not background.done()
+        ended_s = time.monotonic()
+
+    asyncio.run(application())
+    assert time.monotonic() - ended_s < 20
+    group.sent_back(1)
 
 
 @pytest.mark.parametrize("orderly", [False, True])
