@@ -16,7 +16,7 @@ from connectors.client_options import for_consumer, for_producer
 from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters.cluster import until_answered
 from connectors.kafka import common_config, transactional_config
-from spark.alerts import Alert, as_json
+from spark.alerts import Alert, Progress, as_json
 from spark.errors import AuditError, NotAnsweredError
 from spark.kafka_options import for_librdkafka
 from spark.report.files import write_whole
@@ -117,8 +117,8 @@ class KafkaAlerts:
         except KafkaException as error:
             raise NotAnsweredError(f"the alerts' topic {topic} cannot be written: {error.args[0].str()}") from error
 
-    def judged_until_ms(self) -> int | None:
-        """Up to when everything has been judged, as the last transaction left it."""
+    def progress(self) -> Progress | None:
+        """As the last transaction left it."""
         try:
             committed = self._committed()
         except KafkaException as error:
@@ -126,14 +126,16 @@ class KafkaAlerts:
         if committed.offset < 0 or not committed.metadata:
             return None
         try:
-            return int(json.loads(committed.metadata)["judged_until_ms"])
-        except (ValueError, KeyError, TypeError) as error:
+            told = json.loads(committed.metadata)
+            due_until_ms = told.get("due_until_ms")
+            return Progress(int(told["judged_until_ms"]), None if due_until_ms is None else int(due_until_ms))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise AuditError(
                 f"the group {self._group} has committed '{committed.metadata[:80]}', which is no progress of alerts. "
                 "Operator action: give the alerts a topic that no consumer group of that name reads"
             ) from error
 
-    def put(self, alerts: Iterable[Alert], judged_until_ms: int) -> int:
+    def put(self, alerts: Iterable[Alert], progress: Progress) -> int:
         """All of them and the progress, or nothing.
 
         Raises:
@@ -147,8 +149,7 @@ class KafkaAlerts:
             for alert in alerts:
                 self._produce(json.dumps(as_json(alert)).encode(), alert.id.encode())
                 raised[alert.destination or "none"] += 1
-            progress = json.dumps({"judged_until_ms": judged_until_ms})
-            place = TopicPartition(self._topic, 0, 0, progress)
+            place = TopicPartition(self._topic, 0, 0, json.dumps(progress._asdict()))
             producer.send_offsets_to_transaction([place], self._consumer.consumer_group_metadata(), _TIMEOUT_S)
             until_answered(producer.commit_transaction)
         except KafkaException as error:
@@ -157,7 +158,7 @@ class KafkaAlerts:
             with suppress(KafkaException):
                 producer.abort_transaction(_TIMEOUT_S)
             raise
-        self._metrics.judged(raised, judged_until_ms)
+        self._metrics.judged(raised, progress.judged_until_ms)
         return raised.total()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@
 Each mark moves the look on: it judges what fell due between the mark before and this one, less the grace, and nothing
 else, by `spark.reconcile`. So a message is judged once. Up to where it has been judged stands in Kafka as the group's
 committed metadata, in the same transaction as the alerts: raised exactly once for ``read_committed`` readers, through
-kills and restarts.
+kills and restarts, with another grace as well.
 
 What a look needs of the past is bounded, whatever waits for a month: the facts since the last survey, and a table of
 what a survey found to fall due within the hour. A new survey replaces it every half hour. What fell due more than an
@@ -62,12 +62,19 @@ class Alert(NamedTuple):
         return self.as_of_ms - self.due_ms
 
 
+class Progress(NamedTuple):
+    """Up to when everything has been judged; what was due before ``due_until_ms``, None: by a grace not known."""
+
+    judged_until_ms: int
+    due_until_ms: int | None
+
+
 class Sink(Protocol):
-    """Where alerts go, and where it stands up to when everything has been judged."""
+    """Where alerts go, and where the progress stands."""
 
-    def judged_until_ms(self) -> int | None: ...
+    def progress(self) -> Progress | None: ...
 
-    def put(self, alerts: Iterable[Alert], judged_until_ms: int) -> int:
+    def put(self, alerts: Iterable[Alert], progress: Progress) -> int:
         """All of them and the progress, or nothing; how many there were."""
         ...
 
@@ -102,7 +109,9 @@ class Watch:
         self._is_judged = is_for(self._destinations, names)
         self._surveyed_ms: int | None = None
         self._settled_ms = 0
-        self._judged_ms = sink.judged_until_ms()
+        progress = sink.progress()
+        self._judged_ms = progress and progress.judged_until_ms
+        self._due_ms = progress and progress.due_until_ms
 
     def look(self, as_of_ms: int) -> int:
         """Raise alerts for what was due before ``as_of_ms`` less the grace; how many there were.
@@ -112,27 +121,29 @@ class Watch:
         """
         if self._judged_ms is not None and as_of_ms <= self._judged_ms:
             return 0
-        begin_ms = as_of_ms - HORIZON_MS
+        to_ms = as_of_ms - self._grace_ms
+        from_ms = to_ms - HORIZON_MS
         if self._judged_ms is not None:
-            if self._judged_ms < begin_ms:
+            due_ms = self._judged_ms - self._grace_ms if self._due_ms is None else self._due_ms
+            if due_ms < from_ms:
                 self._tell(
-                    f"nobody has looked for {(as_of_ms - self._judged_ms) // 1000:,} s: what was due more than an hour "
-                    "ago is left to 'audit batch'"
+                    f"{(from_ms - due_ms) // 1000:,} s have not been looked at, and ended more than an hour ago: "
+                    "what was due then is left to 'audit batch'"
                 )
-            begin_ms = max(begin_ms, self._judged_ms)
+            from_ms = max(from_ms, due_ms)
+            to_ms = max(from_ms, to_ms)  # it has been judged farther than that, with a shorter grace
         if self._surveyed_ms is None or as_of_ms - self._surveyed_ms >= SURVEY_EVERY_MS:
             self._look_ahead(as_of_ms)
-        alerts = self._overdue(begin_ms, as_of_ms)
-        raised = self._sink.put(alerts, as_of_ms)
-        self._judged_ms = as_of_ms
+        alerts = self._overdue(from_ms, to_ms, as_of_ms)
+        raised = self._sink.put(alerts, Progress(as_of_ms, to_ms))
+        self._judged_ms, self._due_ms = as_of_ms, to_ms
         self._spark.catalog.clearCache()  # what the fold has kept
         return raised
 
     # --- what is overdue ----------------------------------------------------------------------------------------------
 
-    def _overdue(self, begin_ms: int, as_of_ms: int) -> Iterator[Alert]:
+    def _overdue(self, from_ms: int, to_ms: int, as_of_ms: int) -> Iterator[Alert]:
         known = self._known(as_of_ms)
-        from_ms, to_ms = begin_ms - self._grace_ms, as_of_ms - self._grace_ms
         suspects = _suspects(known.where(self._is_judged), from_ms, to_ms).persist()
         if suspects.isEmpty():
             return iter(())

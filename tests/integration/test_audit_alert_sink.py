@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark.alert_sink import MAX_DESTINATIONS, AlertMetrics, KafkaAlerts
-from spark.alerts import Alert
+from spark.alerts import Alert, Progress
 from spark.errors import AuditError, NotAnsweredError
 from tests.support.kafka import Kafka
 
@@ -21,6 +21,10 @@ def alert(name: str, destination: str | None = "orders") -> Alert:
     return Alert(name, destination, "SCHEDULE_TOPIC_XXXX-wheel", 2, 17, 1_000, "", 12_000)
 
 
+def until(judged_until_ms: int) -> Progress:
+    return Progress(judged_until_ms, judged_until_ms - 500)
+
+
 def sink(kafka: Kafka, prefix: str, metrics: AlertMetrics | None = None) -> KafkaAlerts:
     options = {"bootstrap.servers": kafka.bootstrap_servers}
     topic = f"{prefix}TIMEWHEEL-ALERTS"
@@ -29,9 +33,9 @@ def sink(kafka: Kafka, prefix: str, metrics: AlertMetrics | None = None) -> Kafk
 
 def test_alerts_are_json_keyed_by_id_and_the_progress_goes_with_them(kafka: Kafka, prefix: str) -> None:
     first = sink(kafka, prefix)
-    assert first.judged_until_ms() is None
-    assert first.put([alert("a"), alert("größe")], 12_000) == 2
-    assert first.put([], 13_000) == 0
+    assert first.progress() is None
+    assert first.put([alert("a"), alert("größe")], until(12_000)) == 2
+    assert first.put([], until(13_000)) == 0
     records = kafka.read([f"{prefix}TIMEWHEEL-ALERTS"], 2)
     assert [(record.key or b"").decode() for record in records] == ["a", "größe"]
     assert json.loads(records[0].value or b"") == {
@@ -48,37 +52,37 @@ def test_alerts_are_json_keyed_by_id_and_the_progress_goes_with_them(kafka: Kafk
     }
     first.close()
     again = sink(kafka, prefix)
-    assert again.judged_until_ms() == 13_000
+    assert again.progress() == until(13_000)
     again.close()
 
 
 def test_what_fails_half_way_is_not_seen_and_moves_no_progress(kafka: Kafka, prefix: str) -> None:
     metrics = AlertMetrics()
     alerts = sink(kafka, prefix, metrics)
-    alerts.put([alert("before")], 1_000)
+    alerts.put([alert("before")], until(1_000))
 
     def half() -> Iterator[Alert]:
         yield alert("half")
         raise RuntimeError("Spark has failed")
 
     with pytest.raises(RuntimeError):
-        alerts.put(half(), 2_000)
-    alerts.put([alert("after")], 3_000)
+        alerts.put(half(), until(2_000))
+    alerts.put([alert("after")], until(3_000))
     seen = [record.key for record in kafka.read([f"{prefix}TIMEWHEEL-ALERTS"], 2)]
     assert seen == [b"before", b"after"]
-    assert alerts.judged_until_ms() == 3_000
+    assert alerts.progress() == until(3_000)
     assert metrics.registry.get_sample_value("timewheel_audit_overdue_total", {"destination": "orders"}) == 2
     alerts.close()
 
 
 def test_one_that_was_taken_over_writes_nothing_more(kafka: Kafka, prefix: str) -> None:
     old = sink(kafka, prefix)
-    old.put([alert("old")], 1_000)
+    old.put([alert("old")], until(1_000))
     new = sink(kafka, prefix)
     with pytest.raises(AuditError, match="has taken over"):
-        old.put([alert("zombie")], 2_000)
-    assert new.judged_until_ms() == 1_000
-    new.put([alert("new")], 2_000)
+        old.put([alert("zombie")], until(2_000))
+    assert new.progress() == until(1_000)
+    new.put([alert("new")], until(2_000))
     assert [record.key for record in kafka.read([f"{prefix}TIMEWHEEL-ALERTS"], 2)] == [b"old", b"new"]
     old.close()
     new.close()
@@ -111,11 +115,11 @@ def test_progress_that_is_not_known_yet_is_not_taken_for_none(
     alerts = sink(kafka, prefix)
     with monkeypatch.context() as patch:
         patch.setattr(alerts, "_consumer", Group(UNSTABLE, Answer(0, '{"judged_until_ms": 3000}')))
-        assert alerts.judged_until_ms() == 3_000
+        assert alerts.progress() == Progress(3_000, None), "of an audit that did not keep the other"
         patch.setattr("spark.alert_sink._TIMEOUT_S", 0.3)
         patch.setattr(alerts, "_consumer", Group(UNSTABLE))
         with pytest.raises(NotAnsweredError, match=r"the progress of .* cannot be read"):
-            alerts.judged_until_ms()
+            alerts.progress()
     alerts.close()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from connectors.contract import TopicNames
 from spark import tables
-from spark.alerts import HORIZON_MS, STRAGGLERS_MS, Alert, AlertStream, Watch, survey_of
+from spark.alerts import HORIZON_MS, STRAGGLERS_MS, Alert, AlertStream, Progress, Watch, survey_of
 from spark.facts import SCHEMA
 from spark.stream import ONLY, READ_UNTIL
 from tests.support.waiting import wait_until
@@ -29,16 +29,20 @@ class Raised:
 
     def __init__(self) -> None:
         self.alerts: list[Alert] = []
-        self.until_ms: int | None = None
+        self.until: Progress | None = None
 
-    def judged_until_ms(self) -> int | None:
-        return self.until_ms
+    def progress(self) -> Progress | None:
+        return self.until
 
-    def put(self, alerts: Iterable[Alert], judged_until_ms: int) -> int:
+    def put(self, alerts: Iterable[Alert], progress: Progress) -> int:
         fresh = list(alerts)
         self.alerts += fresh
-        self.until_ms = judged_until_ms
+        self.until = progress
         return len(fresh)
+
+    @property
+    def until_ms(self) -> int | None:
+        return self.until and self.until.judged_until_ms
 
     @property
     def ids(self) -> Counter[str]:
@@ -59,9 +63,9 @@ class Table:
         self.read()
         self.watch = self.new_watch()
 
-    def new_watch(self) -> Watch:
+    def new_watch(self, grace_ms: int = GRACE_MS) -> Watch:
         """As a process that was started again has it."""
-        return Watch(self._spark, NAMES, self.path, survey_of(self.checkpoint), GRACE_MS, self.raised, self.told.append)
+        return Watch(self._spark, NAMES, self.path, survey_of(self.checkpoint), grace_ms, self.raised, self.told.append)
 
     def write(self, kind: str, name: str | None, at_ms: int, topic: str = WHEEL, **more: Any) -> int:
         """A fact, as `spark.facts` makes them; its offset."""
@@ -151,6 +155,25 @@ def test_only_what_is_overdue_is_told_and_only_once(table: Table) -> None:
     table.watch = table.new_watch()  # the process is started again, and sees an old mark first
     assert table.look(30_500) == Counter()
     assert table.look(51 * S) == Counter(["replaced"]), "the replacement has not come either"
+
+
+def test_a_restart_with_another_grace_loses_nothing_and_repeats_nothing(table: Table) -> None:
+    for due_s in (5, 20, 75):
+        table.schedule(f"due at {due_s}", 0, due_s * S)
+    assert table.look(15_500) == Counter(["due at 5"])
+    table.watch = table.new_watch(60 * S)
+    assert table.look(70 * S) == Counter(), "5 s would be within reach, and has been told"
+    table.watch = table.new_watch(10 * S)
+    assert table.look(90 * S) == Counter(["due at 20", "due at 75"])
+    assert table.told == []
+
+
+def test_progress_that_does_not_say_by_which_grace_is_gone_on_with_by_that_of_now(table: Table) -> None:
+    table.schedule("told before", 0, 20 * S)
+    table.schedule("lost", 0, 20 * S + 1)
+    table.raised.until = Progress(BEGIN_MS + 30_001, None)
+    table.watch = table.new_watch()
+    assert table.look(31 * S) == Counter(["lost"])
 
 
 @pytest.mark.slow
