@@ -84,6 +84,19 @@ class Verdict(NamedTuple):
     """While recovering, the share that is done."""
 
 
+WAITS_FOR_DELIVERY = "takes in no more, cancels included, until delivery is started: what waits for that leaves no room"
+
+
+class Paused(StrEnum):
+    """Why a wheel partition takes nothing in."""
+
+    DISK = "disk"
+    DELIVERY_STOPPED = "delivery_stopped"
+    """What waits for the switch leaves no room in memory."""
+    OTHER = "other"
+    """A record is due farther ahead than the wheel spans, or the disk has another fault; its warning says which."""
+
+
 @dataclass
 class Health:
     """Single assignments only, so that readers need no lock."""
@@ -241,6 +254,19 @@ class Health:
         """How long the oldest due record has been due."""
         due_at_ms = self.oldest_due_at_ms
         return 0.0 if due_at_ms is None else max(0.0, self.clock.monotonic_ms() - due_at_ms)
+
+    def paused(self, why: Paused) -> int:
+        """How many partitions take nothing in, for this reason."""
+        disk_full = self.disk_full
+        reasons = (
+            Paused.DISK
+            if where in disk_full
+            else Paused.DELIVERY_STOPPED
+            if reason == WAITS_FOR_DELIVERY
+            else Paused.OTHER
+            for where, reason in self.troubled.items()
+        )
+        return sum(reason is why for reason in reasons)
 
     def state_for_ms(self, state: State) -> float:
         """How long this state has lasted, to the second."""

@@ -26,7 +26,7 @@ from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.garbage import IdleCollector
-from sidecar.health import Health
+from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
 from sidecar.intake.reopening import Place
 from sidecar.leftovers import Leftovers
@@ -53,8 +53,6 @@ NEVER_MS = -1
 
 WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
 """What Kafka says of a dead letter, and would of a smaller one, too: a compacted topic takes none without a key."""
-
-WAITS_FOR_DELIVERY = "takes in no more, cancels included, until delivery is started: what waits for that leaves no room"
 
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""

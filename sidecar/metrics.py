@@ -8,6 +8,7 @@ import math
 import platform
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -24,7 +25,7 @@ from prometheus_client import (
 
 from connectors.contract import ErrorCode, TopicNames
 from sidecar.clock import Clock, SystemClock
-from sidecar.health import Health
+from sidecar.health import Health, Paused
 from sidecar.metric_types import BatchHistogram, BoundedLabel
 
 LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
@@ -231,7 +232,9 @@ class Metrics:
         )
         self.paused_partitions = Gauge(
             "timewheel_paused_partitions",
-            "Partitions that take nothing in because the disk is full; what they hold is delivered.",
+            "Wheel partitions that take nothing in, by reason: disk, which is full; delivery_stopped, no room beside "
+            "what waits for stop_dequeue; or other, such as a record due farther ahead than the wheel spans.",
+            ["reason"],
             registry=registry,
         )
 
@@ -283,11 +286,12 @@ class Metrics:
             self.broker_silent: lambda: health.broker_silent_ms / 1000,
             self.failing_partitions: lambda: len(health.failing),
             self.recovering_partitions: lambda: len(health.recovering),
-            self.paused_partitions: lambda: len(health.troubled),
             self.destinations_away: lambda: len(health.destinations_away),
         }
         for gauge, function in told.items():
             gauge.set_function(function)
+        for why in Paused:
+            self.paused_partitions.labels(why).set_function(partial(health.paused, why))
 
     def observe_disk(self, directory: Path) -> None:
         """From now on tell of the file system that holds this directory, as it is when asked."""

@@ -7,8 +7,8 @@ import pytest
 
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import InlineCaller
-from sidecar.health import Health
-from sidecar.loop import WAITS_FOR_DELIVERY, Loop
+from sidecar.health import WAITS_FOR_DELIVERY, Health
+from sidecar.loop import Loop
 from sidecar.switches import Switches
 from tests.simulation.test_loop_on_fake import World, all_committed, begin, make_clients, run
 

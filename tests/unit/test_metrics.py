@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from connectors.testing import ManualClock
-from sidecar.health import Cause, Health
+from sidecar.health import WAITS_FOR_DELIVERY, Cause, Health
 from sidecar.metric_types import LABELS_MAX, BatchHistogram
 from sidecar.metrics import LATENESS_BUCKETS_S, Metrics
 from sidecar.settings import load_settings
@@ -135,16 +135,32 @@ def test_health_is_told_as_it_is_when_it_is_asked(tmp_path: Path) -> None:
         "timewheel_broker_silent_seconds": 2,
         "timewheel_failing_partitions": 2,
         "timewheel_recovering_partitions": 1,
-        "timewheel_paused_partitions": 1,
         "timewheel_ready": 0,
     }
     assert {name: value_of(metrics, name) for name in told} == told
+    assert value_of(metrics, "timewheel_paused_partitions", reason="other") == 1
     health.broker_answers()
     assert value_of(metrics, "timewheel_broker_silent_seconds") == 0
     free, size = (value_of(metrics, f"timewheel_data_dir_{name}_bytes") or 0 for name in ("free", "size"))
     assert 0 < free <= size
     metrics.observe_disk(tmp_path / "gone")
     assert "timewheel_data_dir_free_bytes NaN" in generate_latest(metrics.registry).decode()
+
+
+def test_what_pauses_intake_is_told_by_reason() -> None:
+    """The disk was blamed for what a switch, or a record due beyond the wheel's span, had stopped."""
+    health, metrics = Health(ManualClock()), Metrics("1")
+    metrics.observe_health(health)
+
+    def paused() -> dict[str, float | None]:
+        reasons = ("disk", "delivery_stopped", "other")
+        return {reason: value_of(metrics, "timewheel_paused_partitions", reason=reason) for reason in reasons}
+
+    assert paused() == {"disk": 0, "delivery_stopped": 0, "other": 0}
+    full = {"wheel-0": "No space left on device", "wheel-4": "No space left on device"}
+    health.troubled = {**full, "wheel-1": "due beyond the span", "wheel-3": WAITS_FOR_DELIVERY}
+    health.disk_full = frozenset([*full, "wheel-2"])  # the last is closed, and told as failing
+    assert paused() == {"disk": 2, "delivery_stopped": 1, "other": 1}
 
 
 def test_groups_beyond_the_first_are_counted_together() -> None:
