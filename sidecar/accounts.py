@@ -21,6 +21,7 @@ from sidecar.records import Rejection
 from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
+from sidecar.store.timer_store import quota_of
 from sidecar.told import PlaceTold, Told
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Accounts:
         spans: "DeliverySpans | None",
     ) -> None:
         self._group_id = settings.group_id
-        self._quota_bytes = settings.disk_quota_bytes
+        self._quota_bytes = quota_of(settings.disk_quota_bytes or None, settings.slots_total) or 0
         self._names = settings.topic_names
         self._queues = [queue_of(topic) for topic in self._names.schedule_topics(settings.levels)]
         self._clock = clock

@@ -322,7 +322,10 @@ class Health:
     def _of_partitions(self) -> Verdict | None:
         """What holds up single partitions."""
         needs_operator = [
-            (f"{where} is stopped: {why}", "stop the sidecar, choose with 'timewheel progress set', and start it again")
+            (
+                f"{where} is stopped: {why}",
+                "stop all sidecars of the group, choose with 'timewheel progress set', start them again",
+            )
             for where, why in sorted(self.stopped.items())
         ] + [
             (f"{where} failed: {cause.words}", f"{cause.remedy}; the partition is tried again, nothing is lost")

@@ -39,6 +39,17 @@ def run(settings: Settings) -> None:
             operator_action="raise max_delay or take these levels out; until then their records are rejected, and so "
             "are messages whose next retry would be on them",
         )
+    if settings.disk_quota_bytes:
+        from sidecar.store.timer_store import quota_bytes_min
+
+        if settings.disk_quota_bytes < (least_bytes := quota_bytes_min(settings.slots_total)):
+            log.warning(
+                "disk_quota_bytes is too small",
+                asked_bytes=settings.disk_quota_bytes,
+                used_bytes=least_bytes,
+                operator_action="make room for the larger figure, for each wheel partition: the wheel and two segments "
+                "of each log; fewer slots_total take less",
+            )
     for directory in left_over(settings.data_dir, settings.workers):
         log.info("directory not used", directory=str(directory), hint="of another number of workers; may be removed")
     # Imported by the process that needs it: the other commands start in half the time, and one process alone has no use

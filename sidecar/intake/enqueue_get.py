@@ -420,7 +420,7 @@ class EnqueueGet:
             "partition stopped",
             partition=_name(place),
             reason=reason,
-            operator_action="stop the sidecar and choose with 'timewheel progress set', then start it again",
+            operator_action="stop all sidecars of the group, choose with 'timewheel progress set', start them again",
         )
 
     def _forget(self, place: Place) -> None:

@@ -125,7 +125,7 @@ class TimerStore:
         self._wheel = wheel
         self._payload_log = payload_log
         self._owner = owner
-        self._quota_bytes = None if quota_bytes is None else max(quota_bytes, quota_bytes_min(wheel.slots_total))
+        self._quota_bytes = quota_of(quota_bytes, wheel.slots_total)
         self._ids = IdIndex(timer_log)
         self._topics = TopicCounts()
         """How many records wait for each topic, in slots from ``loaded_until_ms`` on."""
@@ -525,6 +525,11 @@ def _deletes(targets: Loaded) -> RecordArray:
 def quota_bytes_min(slots_total: int) -> int:
     """The least quota: segments are deleted whole, so that with less what has been sent could stop intake for ever."""
     return 2 * (slots_total * SLOT_BYTES + TIMER_LOG_SEGMENT_BYTES + PAYLOAD_LOG_SEGMENT_BYTES)
+
+
+def quota_of(asked_bytes: int | None, slots_total: int) -> int | None:
+    """The quota that holds where this one was asked for: none, or no less than the least."""
+    return None if asked_bytes is None else max(asked_bytes, quota_bytes_min(slots_total))
 
 
 def boot_id() -> str:

@@ -12,6 +12,7 @@ from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
 from sidecar.history import History, Point
 from sidecar.settings import Settings
 from sidecar.status import Part, Reporter
+from sidecar.store.timer_store import quota_of
 from sidecar.web.problems import Kind, ProblemError, described
 
 ANSWER_TIMEOUT_S = 5.0
@@ -58,7 +59,8 @@ class OneProcess:
     def part(self) -> Part:
         """What this process has to tell."""
         settings = self._settings
-        return self._reporter.part(settings.topic_names.wheel, settings.disk_quota_bytes, self._clock.now_ms())
+        quota_bytes = quota_of(settings.disk_quota_bytes or None, settings.slots_total) or 0
+        return self._reporter.part(settings.topic_names.wheel, quota_bytes, self._clock.now_ms())
 
     def points(self) -> list[Point]:
         """The last hour."""

@@ -51,11 +51,16 @@ SILENT = "does not answer: it hangs, starts, or has ended and is started anew"
 
 
 def merge_healthz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
-    """Alive is a sidecar whose workers are all alive."""
-    faults = [f"worker {answer.worker} {_fault(answer)}" for answer in answers if answer.status != 200]
+    """Alive is a sidecar none of whose workers hangs. One that has ended is started anew: to end the others would not
+    help it."""
+    running = [answer for answer in answers if answer.status] or answers
+    faults = [f"worker {answer.worker} {_fault(answer)}" for answer in running if answer.status != 200]
     if faults:
         return PlainTextResponse("\n".join(faults) + "\n", 503)
-    told = {answer.worker: answer.body.decode(errors="replace").splitlines()[1:] for answer in answers}
+    told = {
+        answer.worker: answer.body.decode(errors="replace").splitlines()[1:] if answer.status else [SILENT]
+        for answer in answers
+    }
     states = [f"worker {worker} {line}" for worker, lines in told.items() for line in lines]
     return PlainTextResponse("\n".join(["ok", *states]) + "\n")
 

@@ -32,6 +32,7 @@ from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.cli.sidecar_api import Answer
 from sidecar.data_dir import DataDir
 from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unknown_environment
+from sidecar.store.timer_store import quota_bytes_min
 from sidecar.topic_plan import plan_topics
 from sidecar.version import installed_version
 
@@ -541,6 +542,20 @@ def test_levels_that_are_longer_than_max_delay_are_told_at_the_start(closed_addr
         ended = sidecar_process(*where, "--levels", "1s 1h 1m 2h", "--max-delay", "30m", "--log-format", "json")
     told = next(line for line in ended.stderr.splitlines() if "levels longer than max_delay" in line)
     assert json.loads(told)["levels"] == [2, 4]
+
+
+def test_a_quota_below_the_least_is_told_at_the_start(closed_address: str, tmp_path: Path) -> None:
+    where = ("--bootstrap-servers", closed_address, "--data-dir", tmp_path, "--log-format", "json")
+
+    def told(*more: str) -> list[tuple[int, int]]:
+        with DataDir(tmp_path):  # so that it ends at once
+            lines = sidecar_process(*where, *more).stderr.splitlines()
+        found = [json.loads(line) for line in lines if "disk_quota_bytes is too small" in line]
+        return [(line["asked_bytes"], line["used_bytes"]) for line in found]
+
+    least_bytes = quota_bytes_min(604_800)
+    assert told("--disk-quota-bytes", str(least_bytes - 1)) == [(least_bytes - 1, least_bytes)]
+    assert told("--disk-quota-bytes", str(least_bytes)) == told() == []
 
 
 def test_the_same_sidecar_started_twice_ends_with_4_though_its_address_is_taken_too(

@@ -64,13 +64,18 @@ def test_all_alive_is_alive_and_each_tells_its_state() -> None:
     ("fault", "words"),
     [
         (answer(2, b"stuck: the loop has not turned\n", 503), "stuck: the loop has not turned"),
-        (Answer(2, 0), SILENT),
         (answer(2, {"detail": "no answer"}, 504), SILENT),
     ],
 )
 def test_one_that_is_not_alive_is_named(fault: Answer, words: str) -> None:
     response = merge_healthz({}, [answer(1, b"ok\n"), fault, answer(3, b"ok\n")])
     assert (response.status_code, text(response)) == (503, f"worker 2 {words}\n")
+
+
+def test_one_that_has_ended_is_no_reason_to_end_the_others() -> None:
+    response = merge_healthz({}, [answer(1, b"ok\nhealthy: on time\n"), Answer(2, 0)])
+    assert (response.status_code, text(response)) == (200, f"ok\nworker 1 healthy: on time\nworker 2 {SILENT}\n")
+    assert merge_healthz({}, [Answer(1, 0), Answer(2, 0)]).status_code == 503, "nobody is alive"
 
 
 WELL = {"ready": True, "state": "healthy", "words": "on time", "action": "", "progress": None, "reasons": []}
