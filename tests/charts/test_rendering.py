@@ -1,5 +1,6 @@
 """The chart renders in each mode and with many values, to objects that Kubernetes' own schemas take."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from sidecar.store.timer_store import quota_bytes_min
 from tests.charts import generate
 from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, shop, template
 
@@ -77,6 +79,8 @@ CASES: dict[str, dict[str, Any]] = {
     "audit without a claim": {"audit": {"enabled": True}},
     "long names": {"fullnameOverride": "n" * 52, "audit": {"enabled": True}},
     "no replica": {"replicaCount": 0},
+    "maintenance": {"maintenance": True},
+    "maintenance of a native sidecar": {"mode": "sidecar", "maintenance": True},
 }
 
 
@@ -128,7 +132,7 @@ def test_each_mode_renders_its_own_objects() -> None:
 
 def test_the_prometheus_operator_finds_ports_and_rules() -> None:
     found = template(EVERYTHING)
-    monitor, service = one(found, "ServiceMonitor"), one(found, "Service")
+    monitor, service = one(found, "ServiceMonitor"), one(found, "Service", "rel-timewheel")
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"] == "http"
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     rules = [rule for group in one(found, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
@@ -139,11 +143,104 @@ def test_the_prometheus_operator_finds_ports_and_rules() -> None:
     assert yaml.safe_load(dashboard["data"]["timewheel.json"])["panels"]
 
 
+def test_without_a_place_for_the_runbook_no_alert_links_to_it() -> None:
+    rules = one(template({"prometheusRule": {"enabled": True}}), "PrometheusRule")["spec"]["groups"]
+    annotations = [rule["annotations"] for group in rules for rule in group["rules"]]
+    assert len(annotations) > 20
+    assert {frozenset(each) for each in annotations} == {frozenset(["summary", "description"])}
+
+
+def test_applications_find_replicas_that_are_ready_and_prometheus_every_one() -> None:
+    found = template(EVERYTHING)
+    every, ready = one(found, "Service", "rel-timewheel"), one(found, "Service", "rel-timewheel-api")
+    assert every["spec"]["selector"] == ready["spec"]["selector"]
+    assert every["spec"]["publishNotReadyAddresses"]
+    assert "publishNotReadyAddresses" not in ready["spec"]
+    monitored = one(found, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert not monitored.items() <= ready["metadata"]["labels"].items(), "scraped twice"
+
+
+def quota_of(values: dict[str, Any]) -> int | None:
+    """``disk_quota_bytes`` of the settings file."""
+    settings = yaml.safe_load(one(template(values), "ConfigMap", "rel-timewheel")["data"]["timewheel.yaml"])
+    quota_bytes: int | None = settings.get("disk_quota_bytes")
+    return quota_bytes
+
+
+def ephemeral_storage_of(values: dict[str, Any], kind: str = "StatefulSet") -> str:
+    limit: str = pod_of(one(template(values), kind))["spec"]["containers"][0]["resources"]["limits"][
+        "ephemeral-storage"
+    ]
+    return limit
+
+
+NO_VOLUME = {"enabled": False}
+
+
+def test_an_empty_dir_is_never_filled_so_far_that_the_pod_is_evicted() -> None:
+    assert quota_of({}) is None, "a volume of its own that is full evicts nobody"
+    assert quota_of({"persistence": NO_VOLUME}) == pytest.approx(2 * 2**30 * 9 / 10, abs=9)
+    assert quota_of({"mode": "sidecar", "config": {"partitions": 4}}) == pytest.approx(2 * 2**30 * 9 / 40, abs=9)
+    assert quota_of({"mode": "sidecar", "persistence": {"emptyDirSizeLimit": "1.5G"}}) == 1_350_000_000
+    own = {"disk_quota_bytes": 0}
+    assert quota_of({"persistence": NO_VOLUME, "config": own}) == 0
+    # What the volumes may take, the container may take.
+    assert ephemeral_storage_of({}) == f"{1024 + 64}Mi"
+    assert ephemeral_storage_of({"persistence": NO_VOLUME}) == f"{1024 + 64 + 2048}Mi"
+    assert ephemeral_storage_of({"persistence": {**NO_VOLUME, "emptyDirSizeLimit": "10Gi"}}) == f"{1024 + 64 + 10240}Mi"
+    assert ephemeral_storage_of({"resources": {"limits": {"ephemeral-storage": "7Gi"}}}) == "7Gi"
+    audit: dict[str, Any] = {"enabled": True}
+    assert ephemeral_storage_of({"audit": audit}, "CronJob") == f"{1024 + 2 * 10240}Mi"
+    assert ephemeral_storage_of({"audit": {**audit, "existingClaim": "results"}}, "CronJob") == f"{1024 + 10240}Mi"
+
+
+@pytest.mark.parametrize("slots_total", [604_800, 2_000_000])
+def test_an_empty_dir_too_small_for_its_wheels_is_refused_with_the_size_that_is_not(slots_total: int) -> None:
+    values: dict[str, Any] = {"mode": "sidecar", "config": {"partitions": 12, "slots_total": slots_total}}
+    with pytest.raises(HelmError, match=r"emptyDirSizeLimit is too small.*set it to (\d+Mi) or more") as refused:
+        template(values)
+    size = re.search(r"(\d+Mi) or more", str(refused.value))
+    assert size
+    quota_bytes = quota_of({**values, "persistence": {"emptyDirSizeLimit": size[1]}})
+    assert quota_bytes
+    assert quota_bytes_min(slots_total) <= quota_bytes < quota_bytes_min(slots_total) * 1.01
+
+
+def test_under_maintenance_nothing_runs_and_everything_is_there() -> None:
+    usual, idle = (
+        pod_of(one(template({"maintenance": is_on}), "StatefulSet"))["spec"]["containers"][0] for is_on in (False, True)
+    )
+    assert idle["command"] == ["sleep", "infinity"]
+    assert "args" not in idle
+    assert not [name for name in idle if name.endswith("Probe")]
+    assert all(usual[name] == idle[name] for name in ("env", "image", "volumeMounts"))
+
+
+def test_an_applications_readiness_is_its_own_unless_told() -> None:
+    def sidecar(values: dict[str, Any]) -> Object:
+        (container,) = pod_of(one(shop(values), "Deployment"))["spec"]["initContainers"]
+        return dict(container)
+
+    assert "readinessProbe" not in sidecar({})
+    told = sidecar({"sidecar": {"readinessPath": "/readyz"}})
+    assert told["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "timewheel"}
+
+
 def test_notes_tell_how_to_go_on() -> None:
-    text = run("helm", "install", "rel", CHART, "--dry-run=client", "--namespace", "apps")
+    def notes(*values: str) -> str:
+        settings = [item for value in values for item in ("--set", value)]
+        return run("helm", "install", "rel", CHART, "--dry-run=client", "--namespace", "apps", *settings)
+
+    text = notes()
     assert "helm test rel --namespace apps" in text
     assert "kubectl --namespace apps exec rel-timewheel-0 -- timewheel status" in text
     assert "Kafka is spoken to in the clear" in text
+    assert "created with 1 partition (config.partitions), so that 1 of 2 replicas are on standby" in text
+    assert "maintenance" not in text
+    text = notes("config.partitions=2", "maintenance=true", "http.token.existingSecret=mine", r"http.token.key=a\.b")
+    assert r"jsonpath='{.data.a\.b}'" in text
+    assert "standby" not in text
+    assert "maintenance is on" in text
     text = run("helm", "install", "rel", CHART, "--dry-run=client", "--set", "mode=sidecar")
     assert '{{- include "timewheel.sidecar" .Subcharts.timewheel | nindent 8 }}' in text
 

@@ -228,6 +228,6 @@ def test_policies_select_the_replicas_and_budgets_nobody_else() -> None:
         assert selector.items() <= labels["StatefulSet"].items()
         assert not selector.items() <= labels["CronJob"].items()
         assert not selector.items() <= labels["Pod"].items()
-    service = one(found, "Service")["spec"]["selector"]
+    service = one(found, "Service", "rel-timewheel")["spec"]["selector"]
     assert service.items() <= labels["StatefulSet"].items()
     assert not service.items() <= labels["Pod"].items()

@@ -75,13 +75,13 @@ def template(
         return objects(run("helm", "template", release, chart, "--namespace", namespace, "--values", file.name))
 
 
-def shop() -> list[Object]:
+def shop(values: Mapping[str, Any] | None = None) -> list[Object]:
     """The example of an application's chart, its dependency built as its author would."""
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copytree(ROOT / "charts", Path(scratch, "charts"))
         chart = shutil.copytree(ROOT / "examples" / "helm" / "shop", Path(scratch, "examples", "helm", "shop"))
         run("helm", "dependency", "update", chart)
-        return template(chart=chart)
+        return template({"timewheel": dict(values or {})}, chart=chart)
 
 
 def objects(text: str) -> list[Object]:

@@ -28,12 +28,26 @@
 {{- merge (deepCopy .Values.kafka.options) $options | toYaml }}
 {{- end }}
 
+{{/* What a wheel partition may take of an emptyDir, with every partition on one pod: a pod that takes more is evicted. */}}
+{{- define "timewheel.emptyDirQuota" -}}
+{{- $partitions := int64 (.Values.config.partitions | default 1) }}
+{{- $quota := div (mul 9 (include "timewheel.bytes" .Values.persistence.emptyDirSizeLimit | int64)) (mul 10 $partitions) }}
+{{- $least := mul 2 (add (mul 32 (int64 (.Values.config.slots_total | default 604800))) 83886080) }}
+{{- if lt $quota $least }}
+{{- fail (printf "persistence.emptyDirSizeLimit is too small: each of %d wheel partitions needs %d bytes at least, so set it to %dMi or more" $partitions $least (add 1 (div (mul $least $partitions 10) 9437184))) }}
+{{- end }}
+{{- $quota }}
+{{- end }}
+
 {{/* The settings file. */}}
 {{- define "timewheel.config" -}}
 {{- $own := dict "bootstrap_servers" .Values.kafka.bootstrapServers "log_format" "json" }}
 {{- $_ := set $own "membership" (ternary "static" .Values.sidecar.membership (eq .Values.mode "statefulset")) }}
 {{- with include "timewheel.kafkaOptions" . | fromYaml }}
 {{- $_ := set $own "kafka" . }}
+{{- end }}
+{{- if and (include "timewheel.isEmptyDir" .) (not (hasKey .Values.config "disk_quota_bytes")) }}
+{{- $_ := set $own "disk_quota_bytes" (include "timewheel.emptyDirQuota" . | int64) }}
 {{- end }}
 {{- merge (deepCopy .Values.config) $own | toYaml }}
 {{- end }}

@@ -1,15 +1,20 @@
-{{/* The sidecar's container, the same in both modes. (dict "context" $ "startupPath" … "restartPolicy" …) */}}
+{{/* The sidecar's container, the same in both modes. (dict "context" $ "portName" … "startupPath" … "readinessPath" … "restartPolicy" …) */}}
 {{- define "timewheel.container" -}}
 {{- $ := .context -}}
+{{- $portName := .portName -}}
 name: timewheel
 image: {{ include "timewheel.image" (dict "context" $ "image" $.Values.image) }}
 imagePullPolicy: {{ $.Values.image.pullPolicy }}
 {{- with .restartPolicy }}
 restartPolicy: {{ . }}
 {{- end }}
+{{- if $.Values.maintenance }}
+command: [sleep, infinity]
+{{- else }}
 args:
   - run
   - --data-dir=/var/lib/timewheel
+{{- end }}
 env:
   - name: POD_NAME
     valueFrom:
@@ -30,6 +35,7 @@ ports:
   - name: {{ .portName }}
     containerPort: {{ $.Values.http.port }}
     protocol: TCP
+{{- if not $.Values.maintenance }}
 startupProbe:
   httpGet:
     path: {{ .startupPath }}
@@ -40,13 +46,20 @@ livenessProbe:
     path: /healthz
     port: {{ .portName }}
   {{- toYaml $.Values.livenessProbe | nindent 2 }}
+{{- with .readinessPath }}
 readinessProbe:
   httpGet:
-    path: /readyz
-    port: {{ .portName }}
+    path: {{ . }}
+    port: {{ $portName }}
   {{- toYaml $.Values.readinessProbe | nindent 2 }}
+{{- end }}
+{{- end }}
 resources:
-  {{- toYaml $.Values.resources | nindent 2 }}
+  {{- $emptyDirs := list (include "timewheel.tmpSizeLimit" $) }}
+  {{- if include "timewheel.isEmptyDir" $ }}
+  {{- $emptyDirs = append $emptyDirs $.Values.persistence.emptyDirSizeLimit }}
+  {{- end }}
+  {{- include "timewheel.resources" (dict "resources" $.Values.resources "emptyDirs" $emptyDirs) | nindent 2 }}
 securityContext:
   {{- toYaml $.Values.securityContext | nindent 2 }}
 volumeMounts:
@@ -57,9 +70,11 @@ volumeMounts:
   {{- include "timewheel.configMounts" $ | nindent 2 }}
 {{- end }}
 
+{{- define "timewheel.tmpSizeLimit" -}}64Mi{{- end }}
+
 {{/* What it writes to outside its data. */}}
 {{- define "timewheel.tmpVolume" -}}
 - name: timewheel-tmp
   emptyDir:
-    sizeLimit: 64Mi
+    sizeLimit: {{ include "timewheel.tmpSizeLimit" . }}
 {{- end }}

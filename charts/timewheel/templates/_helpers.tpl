@@ -69,6 +69,37 @@ app.kubernetes.io/component: sidecar
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .context.Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* A quantity, such as 2Gi, in bytes. */}}
+{{- define "timewheel.bytes" -}}
+{{- $units := dict "m" 0.001 "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 }}
+{{- $units = merge $units (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) }}
+{{- $number := regexFind "^[0-9.]+" . }}
+{{- mulf (float64 $number) (get $units (trimPrefix $number .)) | int64 }}
+{{- end }}
+
+{{/* Whether the sidecar's data is in an emptyDir: "true" or nothing. */}}
+{{- define "timewheel.isEmptyDir" -}}
+{{- if or (ne .Values.mode "statefulset") (not .Values.persistence.enabled) }}true{{ end }}
+{{- end }}
+
+{{/*
+Requests and limits; the limit of ephemeral storage, if none is set, has room for the container's emptyDirs, and 1 GiB for logs and
+the like: beyond it the pod is evicted. (dict "resources" … "emptyDirs" (list "2Gi" …))
+*/}}
+{{- define "timewheel.resources" -}}
+{{- $resources := deepCopy .resources }}
+{{- $limits := $resources.limits | default dict }}
+{{- if not (hasKey $limits "ephemeral-storage") }}
+{{- $bytes := 1073741824 }}
+{{- range .emptyDirs }}
+{{- $bytes = add $bytes (include "timewheel.bytes" .) }}
+{{- end }}
+{{- $_ := set $limits "ephemeral-storage" (printf "%dMi" (div (add $bytes 1048575) 1048576)) }}
+{{- $_ := set $resources "limits" $limits }}
+{{- end }}
+{{- toYaml $resources }}
+{{- end }}
+
 {{- define "timewheel.tokenSecret" -}}
 {{- .Values.http.token.existingSecret | default (printf "%s-http" (include "timewheel.fullname" .)) }}
 {{- end }}

@@ -13,7 +13,7 @@ The application starts once it is ready (`sidecar.startupPath`), and it stops af
 {{- if ne .Values.mode "sidecar" }}
 {{- fail "the template timewheel.sidecar wants the value timewheel.mode to be sidecar: else a StatefulSet runs beside it" }}
 {{- end -}}
-- {{ include "timewheel.container" (dict "context" . "portName" "timewheel" "startupPath" .Values.sidecar.startupPath "restartPolicy" "Always") | nindent 2 | trim }}
+- {{ include "timewheel.container" (dict "context" . "portName" "timewheel" "startupPath" .Values.sidecar.startupPath "readinessPath" .Values.sidecar.readinessPath "restartPolicy" "Always") | nindent 2 | trim }}
 {{- end }}
 
 {{- define "timewheel.sidecar.volumes" -}}
