@@ -228,8 +228,10 @@ class WheelPartition:
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        self._intake.reached_end(offset)
-        self._reads_first_until = 0  # where it is another's open transaction that ends it, that may take minutes
+        self._now_ms = max(self._now_ms, self._intake.watermark[0])
+        self._intake.reached_end(offset, self._now_ms)
+        if self.position >= offset:  # all is read; what another's open transaction holds back may take minutes
+            self._reads_first_until = 0
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 

@@ -162,12 +162,16 @@ class WheelIntake:
             self.clock_ahead.record_read(told_ms - messages[-1].timestamp()[1])
         self._expire_cancels(now_ms)
 
-    def reached_end(self, offset: int) -> None:
-        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
+    def reached_end(self, offset: int, now_ms: int) -> None:
+        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record.
+
+        Args:
+            now_ms: the highest time that was ever told.
+        """
         if self.is_held or self._in_hand.is_awaited:  # there is: from the first record that is not taken in
             return
         self.position = max(self.position, offset)
-        self._expire_cancels(self.watermark[0])
+        self._expire_cancels(now_ms)
 
     def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
         """The transaction in hand is final, and the progress with it.

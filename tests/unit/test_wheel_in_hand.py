@@ -43,6 +43,22 @@ def test_nothing_is_read_behind_it_before_the_end(tmp_path: Path, is_replacement
     assert wheel.position == 4
 
 
+def test_what_was_written_before_a_start_is_waited_for_until_it_is_read(tmp_path: Path) -> None:
+    """Kafka's end of the log was taken for it, though a cancel before it was not taken in yet."""
+    wheel = opened(tmp_path, end=3)
+    wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
+    assert wheel.take(NOW_MS, 10, 10_000)
+    batch = [cancelling(1, b"a"), due(2, NOW_MS + 5_000)]
+    wheel.offer(batch, NOW_MS)
+    wheel.reached_end(3)
+    wheel.put_back()
+    assert (wheel.position, wheel.next_due_ms) == (1, None)
+    wheel.offer(batch, NOW_MS)
+    assert wheel.position == 3
+    assert wheel.next_due_ms is not None
+    assert wheel.take(NOW_MS, 10, 10_000) == []
+
+
 def test_one_of_another_topic_waits_for_nothing(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
