@@ -137,4 +137,5 @@ lock: $(VENV)/dev ## Pin the newest versions in constraints.txt
 		--all-extras --upgrade pyproject.toml --output-file constraints.txt
 
 clean: ## Remove the virtual environment and what tools left behind
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info .fuzz timewheel.cdx.json
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info .fuzz timewheel.cdx.json \
+		spark-warehouse audit-demo benchmarks/out
