@@ -120,9 +120,10 @@ class Exposition:
                 self._samples.setdefault(sample.name, []).append(sample.labels)
 
     def has(self, selector: Selector) -> bool:
+        absent = {name for name, value in selector.values if not value}  # which an empty value stands for
         return any(
-            selector.labels - TARGET_LABELS <= set(labels)
-            and all(labels.get(name) == value for name, value in selector.values)
+            selector.labels - TARGET_LABELS - absent <= set(labels)
+            and all(labels.get(name, "") == value for name, value in selector.values)
             for labels in self._samples.get(selector.metric, [])
         )
 
