@@ -2,16 +2,19 @@
 
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import psutil
 import pytest
 import yaml
 
 from sidecar.store.timer_store import quota_bytes_min
 from tests.charts import generate
 from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, shop, template
+from tests.support.waiting import wait_until
 
 VERSIONS = ("1.35", "1.36", "1.37")
 """The newest three minor versions of Kubernetes."""
@@ -210,7 +213,14 @@ def test_under_maintenance_nothing_runs_and_everything_is_there() -> None:
     usual, idle = (
         pod_of(one(template({"maintenance": is_on}), "StatefulSet"))["spec"]["containers"][0] for is_on in (False, True)
     )
-    assert idle["command"] == ["sleep", "infinity"]
+    # A container's first process hears no signal that it has no handler for.
+    process = psutil.Popen(idle["command"])
+    wait_until(process.children, "it sleeps")
+    (sleeping,) = process.children()
+    process.terminate()
+    ended_with = process.wait(10)
+    sleeping.kill()
+    assert ended_with != -signal.SIGTERM, "without a handler of its own"
     assert "args" not in idle
     assert not [name for name in idle if name.endswith("Probe")]
     assert all(usual[name] == idle[name] for name in ("env", "image", "volumeMounts"))

@@ -9,7 +9,8 @@ imagePullPolicy: {{ $.Values.image.pullPolicy }}
 restartPolicy: {{ . }}
 {{- end }}
 {{- if $.Values.maintenance }}
-command: [sleep, infinity]
+# Not `sleep` alone: as the first process of a container it would not hear SIGTERM.
+command: [sh, -c, trap exit TERM; sleep infinity & wait]
 {{- else }}
 args:
   - run
