@@ -165,17 +165,21 @@ class AsyncScheduledProducer:
         is_closed = self._is_closing.is_set()
         try:
             still_out = await asyncio.to_thread(self._flush, 0.0 if is_closed else timeout_s)
-        finally:
-            self._is_closing.set()
-            self._has_begun.set()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
-        self._wake()
-        for answer in self._awaited:
-            if not answer.done():
-                silence = KafkaError(KafkaError._TIMED_OUT, "the producer was closed before Kafka has answered")
-                answer.set_result(silence)
+            self._end_serving()
+            if self._thread is not None:
+                await asyncio.to_thread(self._thread.join)
+        finally:  # also where this is cancelled: nobody else would tell them
+            self._end_serving()
+            self._wake()
+            for answer in self._awaited:
+                if not answer.done():
+                    silence = KafkaError(KafkaError._TIMED_OUT, "the producer was closed before Kafka has answered")
+                    answer.set_result(silence)
         return still_out
+
+    def _end_serving(self) -> None:
+        self._is_closing.set()
+        self._has_begun.set()
 
     async def _answer_of(self, begin: Callable[[Callable[[T | KafkaError], None]], object]) -> T:
         """Begin something, and wait until Kafka has answered."""

@@ -155,6 +155,22 @@ def test_who_waits_for_room_may_give_up_and_nobody_waits_for_a_closed_producer()
     asyncio.run(application())
 
 
+def test_nobody_waits_for_a_producer_whose_closing_was_given_up() -> None:
+    async def application() -> None:
+        producer = AsyncScheduledProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        async with producer:
+            sending = asyncio.ensure_future(producer.send("orders", "v", delay="1h"))
+            await asyncio.sleep(0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await producer.close(2)
+            async with asyncio.timeout(5):
+                with pytest.raises(KafkaException, match="closed before Kafka has answered"):
+                    await sending
+
+    asyncio.run(application())
+
+
 def test_a_callback_of_the_users_that_raises_ends_nothing(kafka: Kafka, prefix: str, wheel: str) -> None:
     def fail(_statistics: str) -> None:
         raise RuntimeError("no")
