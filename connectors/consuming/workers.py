@@ -167,11 +167,15 @@ def _work(listener: Listener, lane: Lane) -> None:
 
 
 def _called(listener: Listener, batch: Batch) -> object:
-    if listener.is_coroutine:
-        return asyncio.run(_awaited(listener, batch))
-    return listener.call(batch.messages, batch.context)
+    answer = listener.call(batch.messages, batch.context)
+    # A plain function may return what is to be awaited, too: a lambda that calls a coroutine.
+    return asyncio.run(_outcome(answer)) if isinstance(answer, Awaitable) else answer
 
 
 async def _awaited(listener: Listener, batch: Batch) -> object:
     answer = listener.call(batch.messages, batch.context)
     return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _outcome(answer: Awaitable[object]) -> object:
+    return await answer

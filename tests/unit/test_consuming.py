@@ -355,6 +355,26 @@ def test_coroutines_are_recognised_in_functions_and_objects() -> None:
     assert not Listener(lambda message: None).is_coroutine
 
 
+def test_what_a_plain_function_leaves_to_be_awaited_is_awaited() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback"):
+        kafka.create_topic(topic)
+    kafka.producer({}).produce("t", b"v")
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    seen: list[bytes | None] = []
+
+    async def charge(message: ConsumedMessage) -> ConsumeResult:
+        await asyncio.sleep(0)
+        seen.append(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    one.listener(lambda message: charge(message))
+    assert one.poll() == 1
+    one.close()
+    log = kafka.log("SCHEDULE_TOPIC_XXXX-sendback", 0)
+    assert (seen, log is not None and log.end) == ([b"v"], 0)
+
+
 @pytest.mark.parametrize("answer", [None, True, "CONSUME_SUCCESS", 0])
 def test_what_is_no_answer_is_another_attempt(answer: object, caplog: pytest.LogCaptureFixture) -> None:
     assert Listener(lambda message: None).result(answer, None, []) is None
