@@ -15,7 +15,8 @@ Hand the clients to the code under test where it would make its own. No thread r
 the same calls give the same answers. A call that finds nothing to do moves the `ManualClock` on by its timeout, or up
 to the moment at which something happens by itself (a session or a transaction that times out); ``clock.advance`` does
 it from outside, and with it an hour's delay passes in no time. (`AsyncScheduledProducer` and the consumer's ``start``
-and ``run`` have threads here too. The producer's moves no clock; where that matters, turn a consumer with ``poll``.)
+and ``run`` have threads here too; that producer's moves no clock, and where that matters, turn a consumer with
+``poll``. Threads may share a producer.)
 
 **Crashes.** Clients that die together belong to one process:
 
@@ -49,6 +50,7 @@ What is promised to be as on a broker is what the contract tests hold against bo
   ``topic.metadata.propagation.max.ms``; the offset in a failed delivery's report is never set.
 - Of what makes a producer without transactions fatal, a refused record with ``enable.gapless.guarantee`` does it here.
 - ``send_offsets_to_transaction`` respects its timeout. librdkafka's may wait longer, even for ever.
+- A consumer's ``on_commit`` is not called.
 - One broker, no replication, no ACLs, no compaction, no quotas, no KIP-848 protocol; retention is ``delete_records``.
 """
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from math import ceil
+from threading import RLock
 
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.client import Client, Config
@@ -53,6 +54,8 @@ class InMemoryKafka:
         self.transactions = TransactionCoordinator(self.timers, self.groups.settle, self.clock.now_ms)
         self.senders: list[InMemoryProducer] = []
         """Producers with records that have not been sent; they are, in the background of anybody's next call."""
+        self.sending = RLock()
+        """Held while records move: into a queue, from there into a log, or as a report back."""
         self._pass = wait if wait is not None else getattr(self.clock, "advance", None)
         self._unavailable_until_ms = -1.0
         self._leaderless_until_ms: dict[Place, float] = {}
@@ -169,10 +172,11 @@ class InMemoryKafka:
 
     def send_queued(self, caller: Client) -> None:
         """The background threads of every producer but the caller's own."""
-        senders, self.senders = self.senders, []
-        for producer in senders:
-            if producer is caller or not producer.send_queued():
-                self.senders.append(producer)
+        with self.sending:
+            senders, self.senders = self.senders, []
+            for producer in senders:
+                if producer is caller or not producer.send_queued():
+                    self.senders.append(producer)
 
     # ------------------------------------------------------------------------------------------------------------------
 

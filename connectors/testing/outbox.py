@@ -86,18 +86,24 @@ class Outbox:
 
     def purge(self) -> None:
         """Forget what has not been sent."""
-        queue, self.queue = self.queue, []
-        self._fail(queue, KafkaError._PURGE_QUEUE)
+        with self._kafka.sending:
+            queue, self.queue = self.queue, []
+            self._fail(queue, KafkaError._PURGE_QUEUE)
 
     def serve(self) -> int:
         """Call the delivery callbacks; how many."""
-        reports, self._reports = self._reports, []
+        with self._kafka.sending:
+            reports, self._reports = self._reports, []
         for on_delivery, failed, message in reports:
             on_delivery(failed, message)
         return len(reports)
 
     def send(self) -> bool:
         """Send what is queued, until something fails; whether nothing is left."""
+        with self._kafka.sending:
+            return self._sent()
+
+    def _sent(self) -> bool:
         if not self.queue:
             return True
         if self._state.has_failed():

@@ -76,15 +76,16 @@ class InMemoryProducer(Client):
             found = kafka.topics.get(topic)
             if found is not None and partition >= len(found.logs):
                 raise _unable(KafkaError._UNKNOWN_PARTITION)
-        queue = outbox.queue
-        if len(queue) >= self._queue_max:
-            raise BufferError("Local: Queue full")
-        if not queue:
-            kafka.senders.append(self)
         now_ms = kafka.clock.monotonic_ms()
         report_to = on_delivery or callback or self._on_delivery
         timestamp_ms = timestamp or kafka.clock.now_ms()
-        queue.append(Queued(topic, partition, key, value, pairs, size_of_headers, timestamp_ms, now_ms, report_to))
+        with kafka.sending:
+            queue = outbox.queue
+            if len(queue) >= self._queue_max:
+                raise BufferError("Local: Queue full")
+            if not queue:
+                kafka.senders.append(self)
+            queue.append(Queued(topic, partition, key, value, pairs, size_of_headers, timestamp_ms, now_ms, report_to))
         self._local("produce:after")
 
     def poll(self, timeout: float = -1) -> int:
