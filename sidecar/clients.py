@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, wait_fixed
 
+from connectors.bounded_call import ends_within
 from connectors.kafka import (
     UNPOLLED,
     common_config,
@@ -20,7 +21,6 @@ from connectors.kafka import (
     transactional_config,
 )
 from sidecar.clock import Clock
-from sidecar.dispatch.call_thread import ends_within
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder

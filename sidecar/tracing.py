@@ -24,9 +24,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
+from connectors.bounded_call import ends_within
 from connectors.contract import Header, TopicKind, TopicNames
 from connectors.tracing import TRACEPARENT, context_of
-from sidecar.dispatch.call_thread import ends_within
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
 from sidecar.records import Headers, Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
@@ -97,9 +97,15 @@ class DeliverySpans:
         self._wake.set()
         self._thread.join(STOP_TIMEOUT_S)
         # The SDK waits for a collector that is away for longer than a stop may take.
-        if not ends_within(STOP_TIMEOUT_S, self._provider.shutdown, "last spans"):
+        reason = "the collector does not answer"
+        try:
+            is_exported = ends_within(STOP_TIMEOUT_S, self._provider.shutdown, "last spans")
+        except Exception as error:  # noqa: BLE001 - the stop does not depend on it
+            is_exported, reason = False, repr(error)
+        if not is_exported:
             log.warning(
                 "spans not exported",
+                reason=reason,
                 operator_action="check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT; deliveries are not affected",
             )
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors.bounded_call import ends_within
 from connectors.client_options import for_consumer
 from connectors.clients import Clients
 from connectors.clock import Deadline
@@ -46,6 +47,10 @@ PAUSE_AFTER_MS = 500
 
 _CLOSED_WITHIN_S = 2.0
 """How long Kafka has for a sign of life before the last commit, which has no time-out of its own."""
+
+_LEFT_WITHIN_S = 10.0
+"""How long leaving the group may take. Where a rebalance is on its way meanwhile, librdkafka now and then waits for
+itself for ever (confluentinc/librdkafka issue 4041)."""
 
 _ASKED_WITHIN_S = 5.0
 _ASK_AGAIN_S = 0.5
@@ -136,7 +141,7 @@ class ConsumerLoop:
             self._grace_s = 0.0
             try:
                 self._is_cut_off = self._commits and bool(queues) and not self._is_answered(queues)
-                self._consumer.close()
+                self._leave()
             finally:
                 self._send_back.close()
 
@@ -158,6 +163,16 @@ class ConsumerLoop:
             self._on_commit(exception.args[0], offsets)
         else:
             self._on_commit(None, told or ())
+
+    def _leave(self) -> None:
+        if ends_within(_LEFT_WITHIN_S, self._consumer.close, "closing"):
+            return
+        self._is_cut_off = True  # should it go on after all: who comes next has these partitions by then
+        _log.warning(
+            "consumer left behind",
+            "the consumer does not close, and ends with the process",
+            operator_action="nothing: the group expels it; what was done since the last commit comes again",
+        )
 
     def _is_answered(self, queues: Sequence[ProcessQueue]) -> bool:
         """Whether the group's coordinator answers."""

@@ -44,14 +44,6 @@ class Caller(Protocol):
         """End the thread as soon as its call returns."""
 
 
-def ends_within(timeout_s: float, call: Call, name: str) -> bool:
-    """Run a call that may hang in a daemon thread of that name, and wait for it, but no longer."""
-    thread = threading.Thread(target=call, name=name, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return not thread.is_alive()
-
-
 class InlineCaller:
     """Runs each call at once, in the caller's thread: for simulations, which are their own Kafka."""
 

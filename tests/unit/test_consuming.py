@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -301,6 +302,48 @@ def test_a_consumer_is_started_once_and_not_after_its_end() -> None:
     never_begun.close()
     with pytest.raises(RuntimeError, match="runs once"):
         never_begun.start()
+
+
+def test_a_consumer_that_does_not_close_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = InMemoryKafka()
+    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback"):
+        kafka.create_topic(topic)
+    one = consumer(clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    one.poll()
+    assert one._by_hand is not None
+    inner, may_end, has_ended = one._by_hand._consumer, threading.Event(), threading.Event()
+
+    def close() -> None:
+        may_end.wait(60)
+        inner.close()
+        has_ended.set()
+
+    monkeypatch.setattr("connectors.consuming.loop._LEFT_WITHIN_S", 0.2)
+    monkeypatch.setattr(inner, "commit", lambda **_: pytest.fail("its partitions are somebody else's by then"))
+    one._by_hand._consumer = SimpleNamespace(
+        **{name: getattr(inner, name) for name in ("pause", "resume", "committed", "poll", "commit")}, close=close
+    )
+    one.close()
+    assert "does not close, and ends with the process" in caplog.text
+    may_end.set()
+    assert has_ended.wait(30)
+
+
+def test_what_closing_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = consumer()
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    one.poll()
+    assert one._by_hand is not None
+
+    def close() -> None:
+        raise RuntimeError("of no more use")
+
+    monkeypatch.setattr(one._by_hand._consumer, "close", close)
+    with pytest.raises(RuntimeError, match="of no more use"):
+        one.close()
 
 
 def test_a_coroutine_listener_is_not_turned_by_hand_in_an_event_loop() -> None:
