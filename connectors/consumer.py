@@ -249,9 +249,7 @@ class RetryingConsumer:
         """
         self.stop()
         self._has_run = True
-        if self._by_hand is not None:
-            loop, self._by_hand = self._by_hand, None
-            loop.close(self._settings.stop_timeout_ms / 1000)
+        self._leave()
         if self._thread is not None:
             self._thread.join()
             failure, self._failure = self._failure, None
@@ -277,6 +275,9 @@ class RetryingConsumer:
 
         With an `InMemoryKafka` no thread runs, and waiting moves its clock. Ended by `close`.
 
+        Interrupted by Ctrl-C, or by a listener's SystemExit, it leaves the group. The next call joins it again,
+        and what was not done comes again; the message that the listener had counts as failed.
+
         Raises:
             RuntimeError: the listener is a coroutine function, and an event loop runs in this thread already.
         """
@@ -288,11 +289,25 @@ class RetryingConsumer:
         if self._by_hand is None:
             self._claim()
             self._by_hand = self._loop(InlineWorkers(self._checked()), pause_after_ms=0)
-        count = self._by_hand.turn(timeout_s)
-        self._by_hand.commit()
+        try:
+            count = self._by_hand.turn(timeout_s)
+            self._by_hand.commit()
+        except Exception:
+            raise
+        except BaseException:
+            # Ctrl-C in a notebook. Were the loop to go on, what it has read and not yet handled would wait for ever.
+            self._has_run = False
+            self._leave()
+            raise
         return count
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """End what `poll` has begun."""
+        loop, self._by_hand = self._by_hand, None
+        if loop is not None:
+            loop.close(self._settings.stop_timeout_ms / 1000)
 
     def _checked(self) -> Listener:
         if self._listener is None:

@@ -50,7 +50,7 @@ What is promised to be as on a broker is what the contract tests hold against bo
   ``topic.metadata.propagation.max.ms``; the offset in a failed delivery's report is never set.
 - Of what makes a producer without transactions fatal, a refused record with ``enable.gapless.guarantee`` does it here.
 - ``send_offsets_to_transaction`` respects its timeout. librdkafka's may wait longer, even for ever.
-- A consumer's ``on_commit`` is not called.
+- ``on_commit`` is told a refusal as a whole: no partition has an error of its own.
 - One broker, no replication, no ACLs, no compaction, no quotas, no KIP-848 protocol; retention is ``delete_records``.
 """
 

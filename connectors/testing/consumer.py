@@ -1,6 +1,7 @@
 """A consumer with the methods of `confluent_kafka.Consumer`: reading, positions, offsets."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
@@ -17,6 +18,9 @@ from connectors.testing.metadata import cluster_metadata
 if TYPE_CHECKING:
     from connectors.testing.kafka import InMemoryKafka
     from connectors.testing.process import Process
+
+CommitAnswer = tuple[KafkaError | None, list[TopicPartition]]
+OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 
 _FENCED = (
     "Fatal error: Broker: Static consumer fenced by other consumer with same group.instance.id: "
@@ -38,6 +42,9 @@ class InMemoryConsumer(Client):
         self._commit_every_ms = float(config.get("auto.commit.interval.ms", 5_000))
         self._committed_ms = kafka.clock.monotonic_ms()
         self._stored: dict[Place, int] = {}
+        self._auto_committed: dict[Place, int] = {}
+        self._on_commit: OnCommit = config.get("on_commit") or _nobody
+        self._commit_answers: deque[CommitAnswer] = deque()
         self._events: list[Message] = []
         self._is_closed = False
         self._fetching = Fetching(
@@ -95,6 +102,7 @@ class InMemoryConsumer(Client):
         self._membership.leave(is_closing=True)
         self._fetching.unassign()
         self._is_closed = True
+        self._tell_commits()
         self._after("close")
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -122,6 +130,7 @@ class InMemoryConsumer(Client):
             if not self._kafka.is_available:
                 return False
             self._membership.serve()
+            self._tell_commits()
             if self._events:
                 taken = self._events[: limit - len(messages)]
                 del self._events[: len(taken)]
@@ -218,7 +227,7 @@ class InMemoryConsumer(Client):
         offsets: Sequence[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Of a message, of given offsets, or of what has been stored; ``asynchronous`` only hides a failure."""
+        """Of a message, of given offsets, or of what has been stored; ``asynchronous``: ``on_commit`` is told."""
         self._open()
         timeout_s = 0.0 if asynchronous else 5.0
         fault = self._before("commit", timeout_s)
@@ -228,27 +237,18 @@ class InMemoryConsumer(Client):
             wanted = list(offsets)
         else:
             wanted = [TopicPartition(*place, offset) for place, offset in self._stored.items()]
-        if not wanted:
-            _commit_failure(KafkaError._NO_OFFSET, asynchronous)
+        code = self._commit_code(wanted, fault)
+        if code is None and _has_timed_out(self._after("commit", timeout_s)):
+            code = KafkaError._TIMED_OUT
+        committed = [TopicPartition(p.topic, p.partition, p.offset) for p in wanted]
+        if asynchronous:
+            if not committed:
+                committed = [TopicPartition(*place, OFFSET_INVALID) for place in self._fetching.partitions]
+            self._commit_answers.append((None if code is None else error(code), committed))
             return None
-        if _has_timed_out(fault):
-            _commit_failure(KafkaError._TIMED_OUT, asynchronous)
-            return None
-        if fault is not None and fault.kind is Kind.NOT_COORDINATOR:
-            _commit_failure(KafkaError.NOT_COORDINATOR, asynchronous)
-            return None
-        if self._is_fenced:
-            _commit_failure(KafkaError._FATAL, asynchronous)
-            return None
-        try:
-            self._commit(wanted)
-        except RefusedOffsetsError as refused:
-            _commit_failure(refused.code, asynchronous)
-            return None
-        if _has_timed_out(self._after("commit", timeout_s)):
-            _commit_failure(KafkaError._TIMED_OUT, asynchronous)
-            return None
-        return None if asynchronous else [TopicPartition(p.topic, p.partition, p.offset) for p in wanted]
+        if code is not None:
+            raise failure(code, f"Commit failed: {words(code)}")
+        return committed
 
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
         self._open()
@@ -356,13 +356,41 @@ class InMemoryConsumer(Client):
         now_ms = self._kafka.clock.monotonic_ms()
         if now_ms - self._committed_ms >= self._commit_every_ms:
             self._committed_ms = now_ms
-            self._try_commit([TopicPartition(*place, offset) for place, offset in self._stored.items()])
+            if self._stored != self._auto_committed:
+                self._auto_committed = dict(self._stored)
+                self._try_commit([TopicPartition(*place, offset) for place, offset in self._stored.items()])
 
     def _try_commit(self, offsets: Sequence[TopicPartition]) -> None:
+        """What is refused the next owner reads again."""
+        refused = None
         try:
             self._commit(offsets)
-        except RefusedOffsetsError:
-            return  # the next owner reads them again
+        except RefusedOffsetsError as exception:
+            refused = error(exception.code)
+        told = {(p.topic, p.partition): p for p in offsets}
+        for place in self._fetching.partitions:
+            told.setdefault(place, TopicPartition(*place, OFFSET_INVALID))
+        self._commit_answers.append((refused, list(told.values())))
+
+    def _commit_code(self, offsets: Sequence[TopicPartition], fault: Fault | None) -> int | None:
+        """Commit; what a refusal says."""
+        if not offsets:
+            return KafkaError._NO_OFFSET
+        if _has_timed_out(fault):
+            return KafkaError._TIMED_OUT
+        if fault is not None and fault.kind is Kind.NOT_COORDINATOR:
+            return KafkaError.NOT_COORDINATOR
+        if self._is_fenced:
+            return KafkaError._FATAL
+        try:
+            self._commit(offsets)
+        except RefusedOffsetsError as refused:
+            return refused.code
+        return None
+
+    def _tell_commits(self) -> None:
+        while self._commit_answers:
+            self._on_commit(*self._commit_answers.popleft())
 
 
 def _answer(place: Place, committed: Committed | None) -> TopicPartition:
@@ -373,10 +401,8 @@ def _answer(place: Place, committed: Committed | None) -> TopicPartition:
     return TopicPartition(*place, committed.offset, committed.metadata)
 
 
-def _commit_failure(code: int, asynchronous: bool) -> None:
-    """Nobody is told of an asynchronous commit that fails."""
-    if not asynchronous:
-        raise failure(code, f"Commit failed: {words(code)}")
+def _nobody(_error: KafkaError | None, _partitions: list[TopicPartition]) -> None:
+    """Who is told where there is no ``on_commit``."""
 
 
 def _has_timed_out(fault: Fault | None) -> bool:

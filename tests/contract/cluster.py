@@ -134,8 +134,8 @@ class Bench:
 
 
 def _dotted(config: dict[str, Any]) -> dict[str, Any]:
-    """Underscores become dots, but in the name of the callback."""
-    return {key if key == "on_delivery" else key.replace("_", "."): value for key, value in config.items()}
+    """Underscores become dots, but in the names of callbacks."""
+    return {key if key.startswith("on_") else key.replace("_", "."): value for key, value in config.items()}
 
 
 def wait_until(condition: Callable[[], T], what: str) -> T:

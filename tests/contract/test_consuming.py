@@ -1,6 +1,9 @@
 """Assignment, position, pausing, seeking, plain commits."""
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
 from tests.contract.cluster import DEADLINE_S, Bench, at, flags, read, read_to_end, refusal, values, wait_until
 
@@ -114,6 +117,65 @@ def test_what_was_consumed_is_committed_where_it_is_stored(bench: Bench) -> None
     read(consumer, 2)
     consumer.commit(asynchronous=False)
     assert consumer.committed([at(topic)], DEADLINE_S)[0].offset == 2
+
+
+def test_polling_tells_what_became_of_commits_that_nobody_waited_for(bench: Bench) -> None:
+    topic, told = bench.topic(), list[tuple[int | None, list[tuple[int, int]]]]()
+
+    def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        told.append((error and error.code(), [(one.partition, one.offset) for one in partitions]))
+
+    def next_told(consumer: Any) -> tuple[int | None, list[tuple[int, int]]]:
+        wait_until(lambda: consumer.poll(0.1) is None and told, "it is told")
+        return told.pop(0)
+
+    bench.produce(topic, [b"0", b"1"])
+    consumer = bench.reader(topic, on_commit=on_commit, enable_partition_eof=False)
+    consumer.commit(offsets=[at(topic, 0, 1)], asynchronous=False)
+    read(consumer, 2)
+    assert told == [], "who waited is not told again"
+    consumer.commit(offsets=[at(topic, 0, 2)])
+    assert told == []
+    assert next_told(consumer) == (None, [(0, 2)])
+    consumer.commit()
+    assert next_told(consumer) == (KafkaError._NO_OFFSET, [(0, OFFSET_INVALID)])
+    consumer.commit(offsets=[at(topic, 0, 1)])
+    consumer.close()
+    assert told == [(None, [(0, 1)])]
+
+
+def test_what_on_commit_raises_polling_raises(bench: Bench) -> None:
+    topic = bench.topic()
+
+    def on_commit(_error: KafkaError | None, _partitions: list[TopicPartition]) -> None:
+        raise ValueError("not mine")
+
+    consumer = bench.reader(topic, on_commit=on_commit)
+    consumer.commit(offsets=[at(topic, 0, 0)])
+    with pytest.raises(ValueError, match="not mine"):
+        wait_until(lambda: consumer.poll(0.1) is None and None, "it is told")
+
+
+def test_what_is_committed_by_itself_is_told_once(bench: Bench) -> None:
+    topic, told = bench.topic(2), list[tuple[KafkaError | None, dict[int, int]]]()
+    bench.produce(topic, [b"0", b"1"])
+    consumer = bench.consumer(
+        enable_auto_commit=True,
+        enable_auto_offset_store=True,
+        auto_commit_interval_ms=200,
+        auto_offset_reset="earliest",
+        on_commit=lambda error, partitions: told.append((error, {one.partition: one.offset for one in partitions})),
+    )
+    consumer.subscribe([topic])
+    read(consumer, 2)
+    wait_until(lambda: consumer.poll(0.1) is None and told, "it is told")
+    for _ in range(10):
+        consumer.poll(0.1)
+    assert told == [(None, {0: 2, 1: OFFSET_INVALID})]
+    bench.produce(topic, [b"2"])
+    read(consumer, 1)
+    consumer.close()
+    assert told[1:] == [(None, {0: 3, 1: OFFSET_INVALID})]
 
 
 def test_closing_commits_where_that_is_automatic(bench: Bench) -> None:

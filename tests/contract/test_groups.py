@@ -201,6 +201,11 @@ def test_a_stranger_may_commit_only_inside_a_transaction(bench: Bench) -> None:
     stranger = bench.consumer(bench.name)
     error = refusal(lambda: stranger.commit(offsets=[at(topic, 0, 1)], asynchronous=False))
     assert flags(error) == (KafkaError.UNKNOWN_MEMBER_ID, False, False, False)
+    told: list[int | None] = []
+    other = bench.consumer(bench.name, on_commit=lambda error, _partitions: told.append(error and error.code()))
+    other.commit(offsets=[at(topic, 0, 1)])
+    wait_until(lambda: other.poll(0.1) is None and told, "it is told")
+    assert told == [KafkaError.UNKNOWN_MEMBER_ID]
     producer = bench.transactional()
     producer.begin_transaction()
     producer.send_offsets_to_transaction([at(topic, 0, 1)], stranger.consumer_group_metadata(), DEADLINE_S)

@@ -427,6 +427,32 @@ def test_a_fatal_error_of_the_producer_ends_nothing(group: Group) -> None:
     assert sorted(set(seen)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_interrupt_while_turned_by_hand_leaves_nothing_behind(group: Group, orderly: bool) -> None:
+    group.create(group.send_back, group.retry)
+    for partition in (0, 1):
+        group.produce(b"0", b"1", b"2", partition=partition)
+    consumer = group.consumer(orderly=orderly)
+    interrupted = list[tuple[int, int]]()
+    handled = set[tuple[int, int]]()
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        place = message.partition, message.offset
+        if message.offset == 1 and not interrupted:
+            interrupted.append(place)
+            raise KeyboardInterrupt
+        handled.add(place)
+        return SUCCESS
+
+    with pytest.raises(KeyboardInterrupt):
+        turn_until(consumer, lambda: False, "it is interrupted")
+    turn_until(consumer, lambda: len(handled) == (6 if orderly else 5), "the others are handled")
+    consumer.close()
+    group.sent_back(0 if orderly else 1)
+    assert [group.committed(partition=partition) for partition in (0, 1)] == [3, 3]
+
+
 def test_a_group_that_begins_at_the_end_still_reads_its_first_retry(group: Group) -> None:
     group.create(group.send_back, group.retry)
     group.produce(b"before")
