@@ -1,8 +1,9 @@
 """``timewheel send --file``: one JSON object a line in, one receipt a line out, without waiting for each.
 
 The main thread reads lines and hands their records to the producer. Another serves Kafka's answers and prints, so that
-a receipt is not held up by an input that pauses. Between them stands a window of lines in their order, bounded, so that
-memory is, too.
+a receipt is not held up by an input that pauses. It alone does: Ctrl-C is raised wherever the main thread is, and in a
+delivery report it would take another line's answer along. Between them stands a window of lines in their order,
+bounded, so that memory is, too.
 """
 
 import codecs
@@ -54,7 +55,7 @@ def send_lines(producer: ScheduledProducer, path: str) -> None:
             for number, line in numbered_lines(file):
                 if answers.is_kafka_silent:
                     break
-                begin(producer, line, answers.expect(number, len(line)))
+                begin(producer, line, answers.expect(number, len(line)), answers.wait_for_turn)
     if answers.is_kafka_silent:
         raise KafkaUnreachableError(
             f"Kafka answers no more: whether the lines that are reported are scheduled is not known; "
@@ -81,46 +82,60 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 class Line:
     """A line that has been read: Kafka's answer, or why Kafka was not asked."""
 
-    __slots__ = ("answer", "number", "size_bytes")
+    __slots__ = ("answer", "is_begun", "number", "size_bytes")
 
     def __init__(self, number: int, size_bytes: int) -> None:
         self.number = number
         self.size_bytes = size_bytes
+        self.is_begun = False
+        """Whether its record is with the producer, which answers it."""
         self.answer: Receipt | KafkaError | str | None = None
 
     def set(self, answer: Receipt | KafkaError | str) -> None:
         self.answer = answer
 
 
-def begin(producer: ScheduledProducer, text: bytes, line: Line) -> None:
-    """Hand a line's record to the producer, or note what is wrong with it."""
+def begin(producer: ScheduledProducer, text: bytes, line: Line, wait_for_turn: Callable[[], None]) -> None:
+    """Hand a line's record to the producer, or note what is wrong with it.
+
+    Args:
+        wait_for_turn: waits until answers have been served, which makes room in the producer's queue.
+    """
     if len(text) > LINE_MAX_BYTES:
         line.answer = f"is longer than {LINE_MAX_BYTES} bytes"
         return
     try:
-        _schedule(producer, ScheduleRequest.model_validate_json(text), line.set)
+        request = ScheduleRequest.model_validate_json(text)
+        while not _is_taken(producer, request, line.set):
+            wait_for_turn()
+        line.is_begun = True
     except ValidationError as error:
         line.answer = "; ".join(faults(error))
     except ScheduleError as error:
         line.answer = str(error)
     except KafkaException as error:
         line.answer = error.args[0]
-    except BaseException:  # Ctrl-C: what waits for the answers waits for this one, too
-        line.answer = "interrupted: it is not known whether it is scheduled"
+
+
+def _is_taken(producer: ScheduledProducer, request: ScheduleRequest, on_receipt: OnReceipt) -> bool:
+    """Begin to schedule, if there is room."""
+    try:
+        producer.begin_send(
+            request.topic,
+            request.payload,
+            on_receipt,
+            deliver_at=request.deliver_at,
+            delay_ms=request.delay_ms,
+            level=request.level,
+            key=request.key_bytes,
+            headers=request.headers,
+            wait_for_room=False,
+        )
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._QUEUE_FULL:
+            return False
         raise
-
-
-def _schedule(producer: ScheduledProducer, request: ScheduleRequest, on_receipt: OnReceipt) -> None:
-    producer.begin_send(
-        request.topic,
-        request.payload,
-        on_receipt,
-        deliver_at=request.deliver_at,
-        delay_ms=request.delay_ms,
-        level=request.level,
-        key=request.key_bytes,
-        headers=request.headers,
-    )
+    return True
 
 
 class Report(Protocol):
@@ -140,8 +155,10 @@ class Answers:
         self._poll = poll
         self._report = report
         self._lines: deque[Line] = deque()
+        self._last: Line | None = None
         self._room = threading.Semaphore(WINDOW_LINES)
         self._all_read = threading.Event()
+        self._turn_ended = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
         self.number = 0
@@ -155,6 +172,8 @@ class Answers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._answer_interrupted()
         self._all_read.set()
         self._thread.join()
         if self._failure is not None:
@@ -166,18 +185,33 @@ class Answers:
         if self._failure is not None:
             raise self._failure
         self.number = number
-        line = Line(number, size_bytes)
+        line = self._last = Line(number, size_bytes)
         self._lines.append(line)
         return line
+
+    def wait_for_turn(self) -> None:
+        """Wait until answers have been served, or none have come for a moment."""
+        self._turn_ended.clear()
+        if self._failure is None:
+            self._turn_ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _answer_interrupted(self) -> None:
+        """Of the last line it is not known how far it has come; where its answer comes nevertheless, that is told."""
+        if self._last is not None and not self._last.is_begun and self._last.answer is None:
+            self._last.answer = "interrupted: it is not known whether it is scheduled"
 
     def _work(self) -> None:
         try:
             while self._lines or not self._all_read.is_set():
                 self._poll(_POLL_S)
                 self._tell_answered()
+                self._turn_ended.set()
         except BaseException as error:  # noqa: BLE001
             self._failure = error
             self._room.release(WINDOW_LINES)
+            self._turn_ended.set()
 
     def _tell_answered(self) -> None:
         answered = []

@@ -1,13 +1,24 @@
 """``timewheel send --file``: many records, one receipt a line, in order."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from connectors.contract import TopicNames
+from connectors.pending_receipt import PendingReceipt
+from connectors.producer import ScheduledProducer
+from connectors.receipt import Receipt
+from sidecar.cli.send_file import Answers, Line, send_lines
 from tests.support.command import timewheel, told_lines
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
@@ -112,15 +123,107 @@ def test_a_receipt_does_not_wait_for_the_next_line(kafka: Kafka, prefix: str, op
         assert process.wait(30) == 0
 
 
+class SmallQueue(ScheduledProducer):
+    """A producer with room for little; notes who serves the answers, and is interrupted at a line."""
+
+    def __init__(self, kafka: Kafka, prefix: str, interrupted_at: int = -1) -> None:
+        config = {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 10}
+        super().__init__(config, names=TopicNames(prefix=prefix))
+        self.served_by: Counter[str] = Counter()
+        self._left = interrupted_at
+
+    def begin_send(self, *args: Any, **kwargs: Any) -> PendingReceipt:
+        topic, value, on_receipt = args
+
+        def served(answer: Receipt | KafkaError) -> None:
+            self.served_by[threading.current_thread().name] += 1
+            on_receipt(answer)
+
+        pending = super().begin_send(topic, value, served, **kwargs)
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+        return pending
+
+
+def test_answers_are_served_where_ctrl_c_is_not_raised(
+    kafka: Kafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
+    producer = SmallQueue(kafka, prefix)
+    send_lines(producer, str(_lines_of(tmp_path, 2_000, 10)))
+    assert producer.served_by == {"answers": 2_000}
+    assert [receipt["id"] for receipt in told_lines(capsys.readouterr().out)] == [str(n) for n in range(2_000)]
+
+
+def test_whoever_is_interrupted_with_a_record_on_its_way_ends_with_its_receipt(
+    kafka: Kafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
+    producer = SmallQueue(kafka, prefix, interrupted_at=100)
+    with pytest.raises(KeyboardInterrupt):
+        send_lines(producer, str(_lines_of(tmp_path, 200, 10)))
+    told = capsys.readouterr()
+    receipts = [receipt["id"] for receipt in told_lines(told.out)]
+    assert receipts[:99] == [str(n) for n in range(99)]
+    # The record that was interrupted: whichever comes first.
+    assert receipts[99:] == ["99"] or "line 100: interrupted: it is not known whether it is scheduled" in told.err
+
+
+def test_a_line_that_is_read_and_not_begun_when_ctrl_c_comes_is_answered_for(
+    kafka: Kafka, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    producer = SmallQueue(kafka, prefix)
+    lines: list[Line] = []
+
+    class Told:
+        tell = staticmethod(lines.extend)
+
+    with pytest.raises(KeyboardInterrupt), Answers(producer.poll, Told()) as answers:
+        answers.expect(1, 10)
+        raise KeyboardInterrupt
+    assert [(line.number, line.answer) for line in lines] == [
+        (1, "interrupted: it is not known whether it is scheduled")
+    ]
+
+
+def test_ctrl_c_ends_it_with_a_receipt_for_every_record_that_kafka_has(
+    kafka: Kafka, prefix: str, options: list[str], tmp_path: Path
+) -> None:
+    wheel = kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")
+    file = _lines_of(tmp_path, 10_000, 10_000)
+    command = [sys.executable, "-m", "sidecar", "send", *options, "--file", str(file)]
+    complaints = tmp_path / "stderr"
+    with (
+        complaints.open("w") as stderr,
+        subprocess.Popen(
+            command,
+            env={**os.environ, "TIMEWHEEL_KAFKA": '{"queue.buffering.max.kbytes": 200}'},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        ) as process,
+    ):
+        kill = threading.Timer(60, process.kill)
+        kill.start()
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(300)]
+        process.send_signal(signal.SIGINT)
+        told += process.stdout
+        code = process.wait()
+        kill.cancel()
+    assert code == 130, "it has not ended by itself"
+    receipts = told_lines("".join(told))
+    assert 300 <= len(receipts) < 10_000
+    assert {receipt["id"] for receipt in receipts} >= {record.text("UNIQ_KEY") for record in kafka.read([wheel], 1)}
+    assert "Traceback" not in complaints.read_text()
+
+
 def test_a_hundred_thousand_lines_take_seconds_and_little_memory(
     kafka: Kafka, prefix: str, options: list[str], tmp_path: Path
 ) -> None:
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")
-    file = tmp_path / "lines.jsonl"
-    with file.open("w") as out:
-        for number in range(100_000):
-            line = {"topic": "orders", "value": "v" * 200, "delay": "1h", "headers": {"UNIQ_KEY": str(number)}}
-            out.write(json.dumps(line) + "\n")
+    file = _lines_of(tmp_path, 100_000, 200)
     program = (
         "import re, sys; from pathlib import Path; from sidecar.cli.main import make_app; sys.argv[0] = 'timewheel'; "
         "make_app('send')(standalone_mode=False); "
@@ -132,3 +235,12 @@ def test_a_hundred_thousand_lines_take_seconds_and_little_memory(
     assert ended.returncode == 0, ended.stderr
     assert [receipt["id"] for receipt in told_lines(ended.stdout)] == [str(number) for number in range(100_000)]
     assert int(ended.stderr) < 250, f"{ended.stderr} MB"
+
+
+def _lines_of(directory: Path, count: int, value_bytes: int) -> Path:
+    file = directory / "lines.jsonl"
+    with file.open("w") as out:
+        for number in range(count):
+            line = {"topic": "orders", "value": "v" * value_bytes, "delay": "1h", "headers": {"UNIQ_KEY": str(number)}}
+            out.write(json.dumps(line) + "\n")
+    return file
