@@ -21,7 +21,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
-from connectors.kafka import common_config, consumer_config, transactional_config
+from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
 from connectors.kafka_errors import PASSING, is_about_group
 
 _TIMEOUT_S = 10.0
@@ -56,12 +56,35 @@ class Cluster:
         self._options = options
         self._servers = str(config.get("bootstrap.servers", ""))
         self._clients = clients
-        self._admin: AdminClient = clients.admin(common_config(self._servers, options, _NAME))
+        self._admin: AdminClient | None = self._make_admin()
+
+    def _make_admin(self) -> AdminClient:
+        """One that keeps nothing for whoever would poll it, while brokers are away: nobody does."""
+        config = common_config(self._servers, {**UNPOLLED, **self._options}, _NAME)
+        admin: AdminClient = self._clients.admin({**config, "log_level": 0})
+        return admin
+
+    @contextmanager
+    def _asked(self) -> Iterator[AdminClient]:
+        """The admin client. Where Kafka does not answer it, another is asked next time: it may look in a wrong place.
+
+        Raises:
+            NotAnsweredError: for what Kafka, or its client, has against a call.
+        """
+        admin = self._admin
+        if admin is None:  # not falsy, as one is that has no events
+            admin = self._admin = self._make_admin()
+        try:
+            with answered():
+                yield admin
+        except NotAnsweredError:
+            self._admin = None
+            raise
 
     def topics(self) -> dict[str, int]:
         """Every topic, with the number of its partitions."""
-        with answered():
-            topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        with self._asked() as admin:
+            topics = admin.list_topics(timeout=_TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def count_partitions(self, topic: str) -> int:
@@ -74,19 +97,20 @@ class Cluster:
 
         Asked before a transaction names the topic: one whose every topic is refused takes its producer along.
         """
-        asked = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT_S
-        )
         not_allowed = f"'{topic}' may not be written to: allow this client to (ACL Write)"
-        try:
-            description = asked[topic].result()
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.code() in _NO_SUCH_TOPIC:
-                return 0
-            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return not_allowed
-            raise NotAnsweredError(error.str()) from exception
+        with self._asked() as admin:
+            asked = admin.describe_topics(
+                TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT_S
+            )
+            try:
+                description = asked[topic].result()
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.code() in _NO_SUCH_TOPIC:
+                    return 0
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return not_allowed
+                raise
         allowed = description.authorized_operations  # none: this broker does not tell
         return not_allowed if allowed and AclOperation.WRITE not in allowed else len(description.partitions)
 
@@ -96,14 +120,14 @@ class Cluster:
 
     def _describe(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
         described = {}
-        for topic, future in self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
-        ).items():
-            try:
-                described[topic] = future.result()
-            except KafkaException as error:
-                if error.args[0].code() not in _NO_SUCH_TOPIC:
-                    raise NotAnsweredError(error.args[0].str()) from error
+        with self._asked() as admin:
+            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_TIMEOUT_S)
+            for topic, future in asked.items():
+                try:
+                    described[topic] = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in _NO_SUCH_TOPIC:
+                        raise
         return described
 
     def create(self, topic: str, configs: Mapping[str, str]) -> None:
@@ -114,16 +138,15 @@ class Cluster:
         """
         if self.count_partitions(topic):
             return
-        try:
-            self._admin.create_topics(
-                [NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(configs))],
-                operation_timeout=_TIMEOUT_S,
-            )[topic].result()
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                refused = NotAnsweredError if error.code() in PASSING else RefusedError
-                raise refused(f"'{topic}' cannot be created: {error.str()}") from exception
+        new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(configs))
+        with self._asked() as admin:
+            try:
+                admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    refused = NotAnsweredError if error.code() in PASSING else RefusedError
+                    raise refused(f"'{topic}' cannot be created: {error.str()}") from exception
 
     def ends(self, topics: Sequence[str]) -> Ranges:
         """The log of each partition of the topics that there are, up to what is committed by now."""
@@ -136,8 +159,8 @@ class Cluster:
             NotAnsweredError: one stays open; Kafka aborts those of a process that was killed by itself.
         """
         places = self._places(topics)
-        with answered():
-            written = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)()
+        with self._asked() as admin:
+            written = _offsets(admin, places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)()
 
         def held_up(ranges: Ranges) -> list[Place]:
             return [place for place, (_, end) in ranges.items() if end < written[place]]
@@ -163,24 +186,10 @@ class Cluster:
         ]
 
     def _ranges(self, places: Sequence[TopicPartition]) -> Ranges:
-        with answered():
-            asked = [self._offsets(places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+        with self._asked() as admin:
+            asked = [_offsets(admin, places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
             firsts, ends = (answer() for answer in asked)
         return {place: (firsts[place], ends[place]) for place in firsts}
-
-    def _offsets(
-        self,
-        places: Sequence[TopicPartition],
-        spec: OffsetSpec,
-        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> Callable[[], dict[Place, int]]:
-        """Ask for one offset of each partition; what is returned waits for the answers."""
-        if not places:
-            return dict
-        futures = self._admin.list_offsets(
-            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_TIMEOUT_S
-        )
-        return lambda: {(place.topic, place.partition): futures[place].result().offset for place in places}
 
     @contextmanager
     def scan(self, ranges: Ranges, batch: Callable[[], int]) -> Iterator[Iterator[list[Message]]]:
@@ -228,6 +237,19 @@ class Cluster:
         with answered():
             until_answered(producer.init_transactions)
         return producer
+
+
+def _offsets(
+    admin: AdminClient,
+    places: Sequence[TopicPartition],
+    spec: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> Callable[[], dict[Place, int]]:
+    """Ask for one offset of each partition; what is returned waits for the answers."""
+    if not places:
+        return dict
+    futures = admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_TIMEOUT_S)
+    return lambda: {(place.topic, place.partition): futures[place].result().offset for place in places}
 
 
 def until_answered(call: Callable[[float], object]) -> None:

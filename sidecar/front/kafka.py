@@ -142,7 +142,7 @@ class FrontKafka:
     def _make_scheduler(self) -> TransactionalScheduler:
         settings = self._settings
         return TransactionalScheduler(
-            {**UNPOLLED, **self._config("http-transactions")},
+            {**UNPOLLED, **self._config("http-transactions"), "log_level": 0},  # nobody polls it between two requests
             f"{settings.group_id}-{settings.identity}-http",
             self._names,
             settings.levels,

@@ -179,9 +179,13 @@ def test_a_line_that_is_read_and_not_begun_when_ctrl_c_comes_is_answered_for(
     class Told:
         tell = staticmethod(lines.extend)
 
-    with pytest.raises(KeyboardInterrupt), Answers(producer.poll, Told()) as answers:
-        answers.expect(1, 10)
-        raise KeyboardInterrupt
+    def be_interrupted() -> None:
+        with Answers(producer.poll, Told()) as answers:
+            answers.expect(1, 10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_interrupted()
     assert [(line.number, line.answer) for line in lines] == [
         (1, "interrupted: it is not known whether it is scheduled")
     ]

@@ -2,13 +2,18 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
+from connectors.clients import KafkaClients
+from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import NotAnsweredError
 from connectors.embedded import EmbeddedKafka
 from connectors.embedded.ports import any_free
 from connectors.kafka import UNPOLLED, common_config
@@ -75,6 +80,42 @@ def test_a_client_that_is_not_polled_is_told_once_that_all_brokers_are_down() ->
             client.poll(0.1)
         del client
     assert [error.code() for error in told].count(KafkaError._ALL_BROKERS_DOWN) == 1
+
+
+class Watched(KafkaClients):
+    """Clients, and what has become of them."""
+
+    def __init__(self) -> None:
+        self.admins: list[AdminClient] = []
+
+    def admin(self, config: Mapping[str, Any], /) -> AdminClient:
+        self.admins.append(super().admin(config))
+        return self.admins[-1]
+
+
+def test_what_asks_for_dead_letters_and_keys_keeps_no_events_while_brokers_are_away() -> None:
+    clients = Watched()
+    with a_door() as door:
+        cluster = Cluster({"bootstrap.servers": door.address}, clients)
+        (admin,) = clients.admins
+        wait_until(lambda: door.visits >= 20, "it has tried again and again", 60)
+        assert len(admin) < 6, "events wait for somebody to poll"
+        del cluster
+        clients.admins.clear()
+
+
+@pytest.mark.long
+def test_what_asks_for_dead_letters_finds_brokers_that_are_elsewhere_by_now(kafka: Kafka) -> None:
+    clients = Watched()
+    with a_door() as door:
+        cluster = Cluster({"bootstrap.servers": door.address, "socket.connection.setup.timeout.ms": "1000"}, clients)
+        with pytest.raises(NotAnsweredError):
+            cluster.topics()
+        door.leads_to = kafka.bootstrap_servers
+        topic = kafka.create_topic("there")
+        assert topic in cluster.topics()
+        assert len(clients.admins) == 2
+        clients.admins.clear()
 
 
 @pytest.mark.long
