@@ -94,6 +94,10 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
         return self._uniq_key.decode(errors="backslashreplace")
 
     @property
+    def schedule_topic(self) -> str:
+        return self._plan.schedule_topic
+
+    @property
     def is_answered(self) -> bool:
         return self.message is not None
 

@@ -178,6 +178,12 @@ class Cluster:
         )
         return patience(self._ranges, places)
 
+    def first_since(self, place: Place, since_ms: int) -> int | None:
+        """The offset of the first record stamped then or later; None: there is none."""
+        with self._asked() as admin:
+            offset = _offsets(admin, [TopicPartition(*place)], OffsetSpec.for_timestamp(max(0, since_ms)))()[place]
+        return None if offset < 0 else offset
+
     def _places(self, topics: Sequence[str]) -> list[TopicPartition]:
         return [
             TopicPartition(topic, partition.id)

@@ -7,10 +7,11 @@ A thread takes what has come meanwhile and, for as long as nothing goes wrong,
 2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell their places;
 3. commits, and tells the receipts.
 
-A record that Kafka refuses fails its own request: the transaction is aborted, and each request goes alone. When Kafka
-does not answer, nothing is done, and that is certain until the commit is asked for. After that it is not known, and the
-next transaction begins with new clients: making them ends the one that is left, for good or for ill, and the ledger
-tells which.
+A record that Kafka refuses fails its own request: the transaction is aborted, and each request goes alone. So does one
+that its partition does not take in time: the requests of the others are written again without it, and as long as its
+topic is suspected, nobody waits for it again for so long. When Kafka does not answer, nothing is done, and that is
+certain until the commit is asked for. After that it is not known, and the next transaction begins with new clients:
+making them ends the one that is left, for good or for ill, and the ledger tells which.
 """
 
 import queue
@@ -39,6 +40,10 @@ from sidecar.front.key_ledger import Entry, KeyLedger, Place
 TRANSACTION_TIMEOUT_MS = 10_000
 ANSWER_WITHIN_S = 5.0
 """How long Kafka has for each of: making clients, taking the records, committing."""
+
+SUSPECT_ANSWERS_WITHIN_S = 0.5
+SUSPECTED_FOR_MS = 60_000
+"""How long a topic that has not taken a record is given that little time."""
 
 REQUESTS_MAX = 64
 """In one transaction."""
@@ -109,6 +114,20 @@ class Work:
             self.done.set_exception(error)
 
 
+class Begun(NamedTuple):
+    """A record that is on its way, by its number in its request."""
+
+    work: Work
+    number: int
+    pending: PendingReceipt
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether Kafka has not taken it in time."""
+        error = self.pending.error
+        return not self.pending.is_answered or (error is not None and error.code() in _SILENCE)
+
+
 class TransactionalScheduler(ScheduledProducer):
     """Schedules records within transactions."""
 
@@ -162,6 +181,7 @@ class AtOnce:
         self._now_ms = now_ms
         self._scheduler: TransactionalScheduler | None = None
         self._ledger: KeyLedger | None = None
+        self._suspected_until_ms: dict[str, float] = {}
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -202,7 +222,6 @@ class AtOnce:
             if left:
                 self._write(scheduler, left)
         except (NothingDoneError, NotKnownError) as error:
-            self._forget()
             for work in (*works, *repeats):
                 work.fail(error)
         else:
@@ -221,24 +240,21 @@ class AtOnce:
         return self._scheduler
 
     def _forget(self) -> None:
-        """New clients for the next; the ledger is read again, for it may hold what we do not know of."""
-        self._scheduler = self._ledger = None
+        """New clients for the next; what the ledger holds by then, it tells whoever catches up with it."""
+        self._scheduler = None
 
     def _answer_from_ledger(self, works: Sequence[Work]) -> list[Work]:
         """What is left to be done."""
         if not any(work.key for work in works):
             return list(works)
-        ledger = self._ledger or self._make_ledger()
+        ledger = self._ledger = self._ledger or self._make_ledger()
         try:
-            ledger.catch_up()
-        except NotAnsweredError as error:
-            raise NothingDoneError(str(error)) from error
-        except RefusedError as error:  # what comes without a key needs no ledger
+            ledger.catch_up(self._now_ms())
+        except (NotAnsweredError, RefusedError) as error:  # what comes without a key needs no ledger
             for work in works:
                 if work.key:
-                    work.fail(error)
+                    work.fail(NothingDoneError(str(error)) if isinstance(error, NotAnsweredError) else error)
             return [work for work in works if work.key is None]
-        self._ledger = ledger
         left = []
         for work in works:
             entry = ledger.find(work.key.name, self._now_ms()) if work.key else None
@@ -254,27 +270,30 @@ class AtOnce:
 
     def _write(self, scheduler: TransactionalScheduler, works: Sequence[Work], attempts: int = ATTEMPTS) -> None:
         """Write all in one transaction; where a record is refused, each request in a transaction of its own."""
-        begun: list[tuple[int, PendingReceipt]] = []
-        """With the number of each in its request."""
+        begun: list[Begun] = []
         try:
             scheduler.client.begin_transaction()
             for work in works:
                 for number, begin in enumerate(work.records):
-                    begun.append((number, _begin(scheduler, number, begin)))
-            self._await(scheduler, [pending for _, pending in begun])
-            places = iter([_place(pending) for _, pending in begun])
+                    begun.append(Begun(work, number, _begin(scheduler, number, begin)))
+            self._await(scheduler, [one.pending for one in begun])
+            places = iter([_place(one.pending) for one in begun])
             answers = [(work, [next(places) for _ in work.records]) for work in works]
             entries = [Entry(*work.key, told, self._now_ms()) for work, told in answers if work.key]
             last_offset = self._note(scheduler, entries)
         except (RefusedRecordError, KafkaException) as error:
+            silent = [one for one in begun if one.is_silent]  # the abort answers everything
             self._abort(scheduler)
             # Once a record is refused, the client takes no more; which one it was stands in its report.
             refused = error if isinstance(error, RefusedRecordError) else _refused(begun)
             if refused is None:
                 code = error.args[0].code()
                 if attempts == 1 or code in _SILENCE:
-                    raise NothingDoneError(error.args[0].str()) from error
-                self._write(scheduler, works, attempts - 1)
+                    others = self._others(works, silent, error.args[0].str())
+                    if others:
+                        self._write(scheduler, others)
+                else:
+                    self._write(scheduler, works, attempts - 1)
             elif len(works) == 1:
                 works[0].fail(refused)
             else:
@@ -287,9 +306,28 @@ class AtOnce:
         for work, told in answers:
             work.done.set_result(Done(told, is_replay=False))
 
-    @staticmethod
-    def _await(scheduler: TransactionalScheduler, pendings: Sequence[PendingReceipt]) -> None:
-        scheduler.flush(ANSWER_WITHIN_S)
+    def _others(self, works: Sequence[Work], silent: Sequence[Begun], reason: str) -> list[Work]:
+        """The requests whose records Kafka has taken, where it has not taken those of some; these have failed.
+
+        Raises:
+            NothingDoneError: it is no record's fault.
+        """
+        if not silent:
+            raise NothingDoneError(reason)
+        until_ms = self._clock.monotonic_ms() + SUSPECTED_FOR_MS
+        for work, _, pending in silent:
+            self._suspected_until_ms[pending.schedule_topic] = until_ms
+            work.fail(NothingDoneError(f"'{pending.schedule_topic}' does not take the record ({reason})"))
+        failed = {one.work for one in silent}
+        return [work for work in works if work not in failed]
+
+    def _await(self, scheduler: TransactionalScheduler, pendings: Sequence[PendingReceipt]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        suspects = {topic for topic, until_ms in self._suspected_until_ms.items() if now_ms < until_ms}
+        if any(pending.schedule_topic in suspects for pending in pendings):
+            scheduler.flush(SUSPECT_ANSWERS_WITHIN_S)
+        if any(not pending.is_answered and pending.schedule_topic not in suspects for pending in pendings):
+            scheduler.flush(ANSWER_WITHIN_S)
         for pending in pendings:
             if pending.error is not None:
                 raise KafkaException(pending.error)
@@ -298,8 +336,9 @@ class AtOnce:
 
     def _note(self, scheduler: TransactionalScheduler, entries: Sequence[Entry]) -> int:
         """Write the ledger's entries; the offset of the last."""
-        if not entries or self._ledger is None:
+        if not entries:
             return -1
+        assert self._ledger is not None, "it has told that these are new"
         told: list[tuple[KafkaError | None, int]] = []
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -312,6 +351,7 @@ class AtOnce:
         scheduler.flush(ANSWER_WITHIN_S)
         errors = [error for error, _ in told if error is not None]
         if errors or len(told) < len(entries):
+            self._ledger.reopen()
             raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
         return max(offset for _, offset in told)
 
@@ -332,6 +372,7 @@ class AtOnce:
             if error.txn_requires_abort():
                 self._abort(scheduler)
                 raise NothingDoneError(error.str()) from exception
+            self._forget()
             raise NotKnownError(error.str()) from exception
 
     def _until_answered(self, call: Callable[[float], object]) -> None:
@@ -376,9 +417,11 @@ def _begin(scheduler: TransactionalScheduler, number: int, begin: Begin) -> Pend
     return pending
 
 
-def _refused(begun: Sequence[tuple[int, PendingReceipt]]) -> RefusedRecordError | None:
+def _refused(begun: Sequence[Begun]) -> RefusedRecordError | None:
     """The one that Kafka has refused: of a batch, which is refused whole, the largest."""
-    refused = [(number, one.error, one.message) for number, one in begun if one.error and one.error.code() in REFUSALS]
+    refused = [
+        (number, one.error, one.message) for _, number, one in begun if one.error and one.error.code() in REFUSALS
+    ]
     if not refused:
         return None
     number, error, _ = max(refused, key=lambda found: len(found[2].value() or b"") if found[2] else 0)

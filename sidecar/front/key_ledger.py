@@ -1,8 +1,8 @@
 """Which Idempotency-Keys have come, and what became of their requests: a topic of ours.
 
 An entry is written in the transaction that also writes the records of the request: either both are there, or neither.
-The topic keeps a day; memory keeps the newest entries of it, up to `CACHE_MAX_BYTES`, and is made anew from the topic
-by whoever starts, and caught up with what others (replicas of the sidecar) have written.
+The topic keeps a day; memory keeps the newest entries of it, up to `CACHE_MAX_BYTES`. Whoever starts reads the last day
+of the topic, and from then on what has been written since, by others (replicas of the sidecar) as well.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,14 @@ from connectors.dead_letters.errors import NotAnsweredError
 KEPT_MS = 24 * 3_600_000
 CACHE_MAX_BYTES = 32 * 2**20
 
-_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(KEPT_MS), "retention.bytes": "-1"}
+_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(KEPT_MS),
+    "retention.bytes": "-1",
+    "segment.ms": "3600000",  # Kafka deletes whole segments: with its default of a week, the day would be eight
+}
+_CLOCKS_DIFFER_MS = 3_600_000
+"""How far the clock that stamped an entry may be behind ours, when we look for the last day's."""
 _BATCH = 5_000
 _MADE_WITHIN_S = 5.0
 _ENTRY_BYTES = 400
@@ -63,10 +70,14 @@ class KeyLedger:
         self._read_until: int | None = None
         """The offset that is to be read next; None: it has not been opened."""
 
-    def catch_up(self) -> None:
+    def reopen(self) -> None:
+        """It has not taken an entry: the topic may have been deleted, and is made, and read, anew."""
+        self._read_until = None
+
+    def catch_up(self, now_ms: int) -> None:
         """Read what has been committed since, and make the topic if it is missing."""
         if self._read_until is not None:
-            self._read_on()
+            self._read_on(now_ms)
             return
         self._cluster.create(self.topic, _CONFIGS)
         # A topic that has just been made has no leader for a moment.
@@ -76,16 +87,20 @@ class KeyLedger:
             stop=stop_after_delay(_MADE_WITHIN_S),
             reraise=True,
         )
-        patience(self._read_on)
+        patience(self._read_on, now_ms)
 
-    def _read_on(self) -> None:
+    def _read_on(self, now_ms: int) -> None:
         for place, (begin, end) in self._cluster.settled_ends([self.topic]).items():
-            known = begin if self._read_until is None else max(begin, self._read_until)
+            if self._read_until is None or end < self._read_until:  # a topic that has been made anew begins anew
+                first = self._cluster.first_since(place, now_ms - KEPT_MS - _CLOCKS_DIFFER_MS)
+                self._read_until = end if first is None else first
+            known = max(begin, self._read_until)
             if known < end:
                 with self._cluster.scan({place: (known, end)}, lambda: _BATCH) as batches:
                     for batch in batches:
                         for message in batch:
                             self._add(message.value() or b"")
+                        self._read_until = (batch[-1].offset() or 0) + 1
             self._read_until = end
 
     def committed(self, entries: list[Entry], last_offset: int) -> None:

@@ -1,9 +1,12 @@
 """A destination partition without a leader: its records wait, everybody else's go on."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from connectors.murmur2 import partition_of_key
+from tests.support.http_api import Answer, HttpApi
 from tests.support.kafka import Headers, Kafka, Record, judge
 from tests.support.second_broker import FIRST, SECOND, two_brokers
 from tests.support.sidecar import SidecarProcess
@@ -124,3 +127,48 @@ def test_a_schedule_partition_without_a_leader_holds_up_no_other_at_a_start(
         wait_until(lambda: f"{level}-1: no broker leads it" in sidecar.get("/readyz")[1], "it is told", 60)
         kafka.produce([timed(prefix, orders, "still on the wheel", ("TIMER_DELAY_MS", 500))])
         kafka.read([orders], len(names) + 2, 30)
+
+
+@pytest.mark.slow
+def test_a_schedule_partition_without_a_leader_fails_the_requests_alone_that_it_would_take(
+    prefix: str, sidecar: SidecarProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    with two_brokers(tmp_path / "second") as (first, second):
+        kafka = Kafka(first.bootstrap_servers)
+        orders = kafka.create_topic(f"{prefix}orders", 3)
+        level = f"{prefix}SCHEDULE_TOPIC_XXXX-2"
+        sidecar.settings |= {"bootstrap_servers": first.bootstrap_servers, "levels": "1s"}
+        sidecar.start()
+        second.start()
+        second.create_topic(level, FIRST, SECOND)
+        sidecar.settings |= {"levels": "1s 2s"}
+        assert sidecar.terminate()[0] == 0
+        sidecar.start()
+        second.kill()
+        wait_until(lambda: _leader(kafka, level, 1) < 0, "the partition has no leader", 30, poll_s=0.2)
+        api = HttpApi(sidecar)
+
+        def ask(number: int) -> Answer:
+            return api.post(
+                "/messages", {"topic": orders, "key": str(number), "value": "v", "level": 2}, f"key-{number}"
+            )
+
+        # 1. Several at a time, so that they share transactions: whoever is not in that partition is scheduled.
+        with ThreadPoolExecutor(4) as threads:
+            answers = list(threads.map(ask, range(40)))
+        in_reach = [number for number in range(40) if partition_of_key(str(number).encode(), 2) == 0]
+        assert 10 < len(in_reach) < 30
+        assert [number for number in range(40) if answers[number].status == 202] == in_reach
+        refused = [answer for number, answer in enumerate(answers) if number not in in_reach]
+        assert {answer.status for answer in refused} == {503}
+        assert all(f"'{level}' does not take the record" in answer.body["detail"] for answer in refused)
+        # 2. It comes back, and the same requests are made again: each message is there once.
+        second.start()
+        wait_until(lambda: _leader(kafka, level, 1) >= 0, "the partition has a leader", 30, poll_s=0.2)
+        wait_until(lambda: ask(next(n for n in range(40) if n not in in_reach)).status == 202, "it is taken", 30)
+        with ThreadPoolExecutor(4) as threads:
+            again = list(threads.map(ask, range(40)))
+        assert {answer.status for answer in again} == {202}
+        delivered = kafka.read([orders], 40, 60)
+        judge([answer.body["id"] for answer in again], delivered).assert_exactly_once()

@@ -13,6 +13,8 @@ from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.errors import RefusedError
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
 from sidecar.front.at_once import (
+    ANSWER_WITHIN_S,
+    SUSPECT_ANSWERS_WITHIN_S,
     AtOnce,
     Begin,
     Key,
@@ -270,6 +272,106 @@ def test_while_kafka_is_away_nothing_is_done_and_that_is_certain(bench: Bench) -
     at_once.settle([again])
     assert not again.done.result(0).is_replay
     assert bench.scheduled() == {b"before": 1, b"b": 1}
+
+
+def test_a_partition_that_takes_nothing_fails_its_own_requests_and_soon_delays_no_others(bench: Bench) -> None:
+    at_once, waited_s = bench.start(), []
+    at_once.settle([work("before", key="k0")])
+    bench.kafka.take_leader(NAMES.level(1), 0, 600_000)
+    for number in range(3):
+        began_ms = bench.kafka.clock.monotonic_ms()
+        good, bad = work(f"a{number}", key=f"a{number}"), Work([message("b"), message("x", level=1)], Key("b", "b"))
+        without_key = work(f"c{number}")
+        at_once.settle([good, bad, without_key])
+        waited_s.append((bench.kafka.clock.monotonic_ms() - began_ms) / 1_000)
+        assert good.done.result(0).places
+        assert without_key.done.result(0).places
+        with pytest.raises(NothingDoneError, match=f"'{NAMES.level(1)}' does not take the record"):
+            bad.done.result(0)
+    assert waited_s[0] >= ANSWER_WITHIN_S
+    assert max(waited_s[1:]) < 2 * SUSPECT_ANSWERS_WITHIN_S
+    bench.kafka.clock.advance(600_000)
+    last = Work([message("b"), message("x", level=1)], Key("b", "b"))
+    at_once.settle([last])
+    assert not last.done.result(0).is_replay
+    assert bench.scheduled() == Counter([b"before", b"b", b"x", *(f"{a}{n}".encode() for a in "ac" for n in range(3))])
+
+
+def test_a_ledger_that_takes_nothing_fails_what_has_a_key_alone(bench: Bench) -> None:
+    at_once = bench.start()
+    at_once.settle([work("a", key="k0")])
+    bench.kafka.take_leader(NAMES.idempotency, 0, 600_000)
+    keyed, without_key = work("b", key="k"), work("c")
+    at_once.settle([keyed, without_key])
+    with pytest.raises(NothingDoneError):
+        keyed.done.result(0)
+    assert without_key.done.result(0).places
+    bench.kafka.clock.advance(600_000)
+    again = work("b", key="k")
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1, b"b": 1, b"c": 1}
+
+
+class Scanned:
+    """How many entries are read from the ledger."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries = 0
+        add = KeyLedger._add
+
+        def counted(ledger: KeyLedger, raw: bytes) -> None:
+            self.entries += 1
+            add(ledger, raw)
+
+        monkeypatch.setattr(KeyLedger, "_add", counted)
+
+
+def test_the_ledger_is_not_read_again_after_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = Scanned(monkeypatch)
+    for number in range(20):
+        bench.start().settle([work("a", key=f"k{number}")])
+    at_once = bench.start()
+    scanned.entries = 0
+    at_once.settle([work("a", key="k0")])
+    assert scanned.entries == 20
+    bench.kafka.make_unavailable(60_000)
+    at_once.settle([work("b", key="k")])
+    bench.kafka.clock.advance(60_000)
+    bench.kafka.faults.at("commit_transaction:after", TIME_OUT)
+    at_once.settle([work("b", key="k")])
+    bench.kafka.faults.stop()
+    again = work("b", key="k")
+    at_once.settle([again])
+    assert again.done.result(0).is_replay
+    assert scanned.entries <= 22
+
+
+def test_of_the_ledger_the_last_day_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.now_ms = bench.kafka.clock.now_ms()
+    at_once = bench.start()
+    for number in range(20):
+        at_once.settle([work("a", key=f"k{number}")])
+    bench.kafka.clock.advance(2 * KEPT_MS)
+    bench.now_ms = bench.kafka.clock.now_ms()
+    at_once.settle([work("a", key="new")])
+    scanned, again = Scanned(monkeypatch), work("a", key="new")
+    bench.start().settle([again])
+    assert again.done.result(0).is_replay
+    assert scanned.entries == 1
+
+
+def test_a_ledger_that_has_been_deleted_is_made_anew(bench: Bench) -> None:
+    at_once = bench.start()
+    for number in range(3):
+        at_once.settle([work("a", key=f"k{number}")])
+    bench.kafka.admin({}).delete_topics([NAMES.idempotency])[NAMES.idempotency].result()
+    lost, again = work("b", key="k"), work("b", key="k")
+    at_once.settle([lost])
+    assert isinstance(lost.done.exception(0), NothingDoneError)
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 3, b"b": 1}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
