@@ -54,7 +54,7 @@ COPY --from=package /opt/timewheel /opt/timewheel
 USER 10001:10001
 WORKDIR /var/lib/timewheel
 VOLUME /var/lib/timewheel
-# Reachable from outside the container, so TIMEWHEEL_HTTP_TOKEN is needed.
+# Reachable from outside the container, so `run` needs TIMEWHEEL_HTTP_TOKEN.
 ENV TIMEWHEEL_DATA_DIR=/var/lib/timewheel TIMEWHEEL_HTTP_ADDRESS=0.0.0.0:8080
 EXPOSE 8080
 # `timewheel status` tells more, and costs ten times as much.

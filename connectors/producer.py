@@ -291,6 +291,24 @@ class ScheduledProducer:
                 self._client_in_use = self._find_client_in_use()  # another may have taken its place
         return pending
 
+    def check(
+        self,
+        topic: str,
+        *,
+        headers: HeadersArgument = (),
+        deliver_at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        delay_ms: int | None = None,
+        level: int | None = None,
+    ) -> None:
+        """Whether such a record can be scheduled, as far as that can be told without asking Kafka.
+
+        Raises:
+            ScheduleError: as `send` with the same arguments.
+        """
+        self._plan(topic, deliver_at, delay, delay_ms, level)
+        carried(headers)
+
     # --- changing one's mind ------------------------------------------------------------------------------------------
 
     def cancel(self, receipt: Receipt | str, *, timeout_s: float = 30.0) -> tuple[int, int]:

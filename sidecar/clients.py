@@ -168,9 +168,14 @@ def _group_metadata(consumer: Consumer) -> Any:
     return metadata
 
 
+def options_refused(exception: KafkaException) -> UsageError:
+    """What librdkafka has against the options of a client that is to be made."""
+    told = exception.args[0].str().strip()  # of a value out of range it ends with a line break
+    return UsageError(f"kafka: {told}; librdkafka's options are the ones to use")
+
+
 def _make(client: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
     try:
         return client(config)
     except KafkaException as exception:
-        told = exception.args[0].str().strip()  # of a value out of range it ends with a line break
-        raise UsageError(f"kafka: {told}; librdkafka's options are the ones to use") from exception
+        raise options_refused(exception) from exception

@@ -347,12 +347,19 @@ class Settings(BaseSettings):
                 f"roll_window is {format_duration(self.roll_window)}; with slots_total {self.slots_total} of "
                 f"{self.precision_ms} ms it can be {format_duration(shortest_ms)} to {format_duration(longest_ms)}"
             )
+        return self
+
+    def check_listening(self) -> None:
+        """For whoever is going to listen; the others need no token for the address that an image sets for all.
+
+        Raises:
+            UsageError: anybody could ask.
+        """
         if not self.http_is_local and self.http_token is None:
-            raise ValueError(
+            raise UsageError(
                 f"http_address {self.http_address} is reachable from outside and needs http_token "
                 "(TIMEWHEEL_HTTP_TOKEN); or listen on 127.0.0.1"
             )
-        return self
 
     @property
     def http_host(self) -> str:

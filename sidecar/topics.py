@@ -12,6 +12,7 @@ from connectors.durations import format_duration
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TopicsError
 from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
+from sidecar.kafka_failure import SILENCE, failure_of
 from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
@@ -35,9 +36,16 @@ def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda:
     """Create what is missing, check what there is, and tell what is wrong before anything depends on it.
 
     Raises:
-        UsageError, KafkaUnreachableError, TopicsError: there is no going on.
+        UsageError, KafkaUnreachableError, TopicsError, TimewheelError: there is no going on.
         StoppedWaitingError: a stop was asked for while Kafka did not answer.
     """
+    try:
+        _prepare_topics(settings, is_stopping)
+    except KafkaException as error:
+        raise failure_of(error) from error
+
+
+def _prepare_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None:
     admin = reach_kafka(settings, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
@@ -105,6 +113,8 @@ def create_topics(admin: AdminClient, settings: Settings) -> list[str]:
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].code() in SILENCE:
+                    raise
                 raise TopicsError(f"topic {name} cannot be created: {error.args[0].str()}") from error
     wait_for_topics(admin, [plan.name for plan in missing])
     return sorted(created)

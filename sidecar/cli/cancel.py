@@ -25,6 +25,7 @@ from sidecar.cli.scheduling import (
 )
 from sidecar.cli.sidecar_api import NoAnswerError, SidecarApi
 from sidecar.errors import TimewheelError, UsageError
+from sidecar.kafka_failure import failure
 from sidecar.settings import Settings
 
 _POLL_S = 0.2
@@ -143,8 +144,10 @@ def _cancel_all(settings: Settings, given: list[Receipt]) -> list[Place]:
         producer.flush(ACKNOWLEDGED_WITHIN_S + 1)
     places = [answer for answer in answers if isinstance(answer, tuple)]
     if len(places) < len(given):
-        reason = next((answer.str() for answer in answers if isinstance(answer, KafkaError)), "no acknowledgement")
-        raise TimewheelError(f"Kafka has not taken {len(given) - len(places)} of {len(given)} cancels: {reason}")
+        silence = KafkaError(KafkaError._TIMED_OUT, "no acknowledgement")
+        error = next((answer for answer in answers if isinstance(answer, KafkaError)), silence)
+        lost = f"{len(given) - len(places)} of {len(given)} cancels"
+        raise failure(error, f"Kafka has not taken {lost}: {error.str()}")
     return places
 
 

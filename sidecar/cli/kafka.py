@@ -1,5 +1,6 @@
 """``timewheel kafka``: the embedded real Kafka alone."""
 
+import json
 import signal
 import threading
 from pathlib import Path
@@ -19,8 +20,9 @@ def register(app: typer.Typer) -> None:
 def kafka(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free one.")] = 9092,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Keep the data here; without it, it is thrown away at the end.")
+        Path | None, typer.Option(help="Keep the data here; without it, it is thrown away at the end.", readable=False)
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Run a real Kafka (KRaft, one node) on this machine until Ctrl-C; prints its bootstrap address when ready."""
     stop = threading.Event()
@@ -28,7 +30,8 @@ def kafka(
         signal.signal(number, lambda *_: stop.set())
     try:
         with EmbeddedKafka(port=port, data_dir=data_dir) as broker:
-            typer.echo(broker.bootstrap_servers)
+            address = broker.bootstrap_servers
+            typer.echo(json.dumps({"bootstrap_servers": address}) if as_json else address)
             while not stop.wait(0.2):
                 if not broker.is_running:
                     raise TimewheelError(f"Kafka ended by itself; its log: {broker.log_path}\n{broker.log_tail(20)}")

@@ -97,6 +97,14 @@ def main() -> None:
         if all(map(_is_text, sys.argv)):
             raise
         _fail(UsageError("an argument is no UTF-8 text; only values, keys and ids may be something else"))
+    except Exception as error:
+        from confluent_kafka import KafkaException  # not by commands that have no use for it
+
+        from sidecar.kafka_failure import failure_of
+
+        if command == "run" or not isinstance(error, KafkaException):  # the loop answers for its own
+            raise
+        _fail(failure_of(error))
 
 
 def _fail(error: TimewheelError) -> NoReturn:

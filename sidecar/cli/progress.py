@@ -12,7 +12,8 @@ from rich.table import Table
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
-from sidecar.errors import TimewheelError, UsageError
+from sidecar.errors import UsageError
+from sidecar.kafka_failure import failure
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
@@ -73,6 +74,7 @@ def set_progress(
     topic: Annotated[str, typer.Option(help="The schedule topic, logical or physical name.")],
     partition: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Its partition.")],
     to: Annotated[str, typer.Option(help="beginning (deliver all that is there), end (skip all), or an offset.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Commit where a partition goes on. The sidecars of the group have to be stopped."""
     if to not in ("beginning", "end") and not _OFFSET.fullmatch(to):
@@ -93,11 +95,15 @@ def set_progress(
     except KafkaException as exception:
         error = exception.args[0]
     if error is not None:
-        raise TimewheelError(
+        raise failure(
+            error,
             f"progress of {place.topic}-{partition} cannot be set: {error.str()}; "
-            "stop every sidecar of the group and wait for the session timeout (10 s)"
+            "stop every sidecar of the group and wait for the session timeout (10 s)",
         )
-    typer.echo(f"{place.topic}-{partition} goes on at offset {offset}")
+    if as_json:
+        typer.echo(json.dumps({"topic": place.topic, "partition": partition, "offset": offset}))
+    else:
+        typer.echo(f"{place.topic}-{partition} goes on at offset {offset}")
 
 
 def _committed(admin: AdminClient, group_id: str) -> dict[tuple[str, int], int]:
@@ -105,7 +111,8 @@ def _committed(admin: AdminClient, group_id: str) -> dict[tuple[str, int], int]:
     try:
         answer = admin.list_consumer_group_offsets(asked)[group_id].result(30)
     except KafkaException as error:
-        raise TimewheelError(f"the progress of group '{group_id}' cannot be read: {error.args[0].str()}") from error
+        kafka = error.args[0]
+        raise failure(kafka, f"the progress of group '{group_id}' cannot be read: {kafka.str()}") from error
     return {(place.topic, place.partition): place.offset for place in answer.topic_partitions if place.offset >= 0}
 
 
@@ -114,4 +121,4 @@ def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec)
         answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=10)
         return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
     except KafkaException as error:
-        raise TimewheelError(f"the logs' offsets are not to be had: {error.args[0].str()}") from error
+        raise failure(error.args[0], f"the logs' offsets are not to be had: {error.args[0].str()}") from error

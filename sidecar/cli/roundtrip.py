@@ -18,6 +18,7 @@ from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
 from sidecar.errors import TimewheelError
+from sidecar.kafka_failure import failure
 from sidecar.records import Headers
 from sidecar.settings import Settings
 
@@ -82,7 +83,7 @@ def _have_topic(admin: AdminClient, topic: str) -> None:
         admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise TimewheelError(f"topic {topic} cannot be created: {error.args[0].str()}") from error
+            raise failure(error.args[0], f"topic {topic} cannot be created: {error.args[0].str()}") from error
     topics.wait_for_topics(admin, [topic])
 
 
@@ -107,7 +108,7 @@ def _reader(settings: Settings, admin: AdminClient, topic: str) -> Iterator[Cons
         consumer.assign(places)
         yield consumer
     except KafkaException as error:
-        raise TimewheelError(f"topic {topic} cannot be read: {error.args[0].str()}") from error
+        raise failure(error.args[0], f"topic {topic} cannot be read: {error.args[0].str()}") from error
     finally:
         consumer.close()
 

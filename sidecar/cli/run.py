@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
 @with_settings()
 def run(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
+    settings.check_listening()
     configure_logging(settings.log_format, settings.log_level, settings.secrets())
     for name in unknown_environment():
         log.warning(
@@ -67,5 +68,6 @@ def run(settings: Settings) -> None:
 @with_settings()
 def config(settings: Settings, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the resolved settings (flag > environment > file > default), secrets masked."""
+    settings.check_listening()
     shown = settings.masked()
     typer.echo(json.dumps(shown, indent=2) if as_json else yaml.safe_dump(shown, sort_keys=False).rstrip())

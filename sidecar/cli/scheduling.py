@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,7 +18,9 @@ from connectors.producer import ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError
 from sidecar import topics
+from sidecar.clients import options_refused
 from sidecar.errors import TimewheelError, UsageError
+from sidecar.kafka_failure import failure
 from sidecar.settings import Settings
 
 SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")
@@ -43,35 +45,46 @@ AlwaysJson = Annotated[bool, typer.Option("--json", help="Changes nothing: the o
 
 
 @contextmanager
-def scheduled_producer(settings: Settings) -> Iterator[ScheduledProducer]:
+def scheduled_producer(
+    settings: Settings, check: Callable[[ScheduledProducer], None] = lambda _: None
+) -> Iterator[ScheduledProducer]:
     """A producer for the settings.
+
+    Args:
+        check: what can be told to be wrong, with `ScheduledProducer.check`, before Kafka is asked.
 
     Raises:
         KafkaUnreachableError: nobody answers.
         UsageError, TimewheelError: what the producer raises within, in the command's own words.
     """
-    topics.reach_kafka(settings)
-    # From here on the outcome tells what there is to tell; single attempts are of no interest.
-    logging.getLogger("librdkafka").disabled = True
+    producer = _make_producer(settings)
     try:
-        yield ScheduledProducer(
-            {
-                "message.timeout.ms": ACKNOWLEDGED_WITHIN_S * 1000,
-                "topic.metadata.propagation.max.ms": _TOPIC_KNOWN_WITHIN_MS,
-                "queue.buffering.max.kbytes": _QUEUE_MAX_KBYTES,
-                **common_config(settings.bootstrap_servers, settings.kafka, "timewheel-send"),
-            },
-            names=settings.topic_names,
-            levels=settings.levels,
-        )
+        check(producer)
+        topics.reach_kafka(settings)
+        # From here on the outcome tells what there is to tell; single attempts are of no interest.
+        logging.getLogger("librdkafka").disabled = True
+        yield producer
     except RecordGoneError as error:
         raise TimewheelError(str(error)) from error
     except ScheduleError as error:
         raise UsageError(str(error)) from error
     except KafkaException as error:
-        raise TimewheelError(not_taken(error.args[0])) from error
+        raise failure(error.args[0], not_taken(error.args[0])) from error
     finally:
         logging.getLogger("librdkafka").disabled = False
+
+
+def _make_producer(settings: Settings) -> ScheduledProducer:
+    config = {
+        "message.timeout.ms": ACKNOWLEDGED_WITHIN_S * 1000,
+        "topic.metadata.propagation.max.ms": _TOPIC_KNOWN_WITHIN_MS,
+        "queue.buffering.max.kbytes": _QUEUE_MAX_KBYTES,
+        **common_config(settings.bootstrap_servers, settings.kafka, "timewheel-send"),
+    }
+    try:
+        return ScheduledProducer(config, names=settings.topic_names, levels=settings.levels)
+    except KafkaException as exception:
+        raise options_refused(exception) from exception
 
 
 def not_taken(error: KafkaError) -> str:

@@ -8,7 +8,7 @@ import typer
 from connectors.arguments import argument_bytes
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, AlwaysJson, At, Delay, delivery_time, scheduled_producer
-from sidecar.cli.send_file import send_lines
+from sidecar.cli.send_file import opened, send_lines
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
 
@@ -47,8 +47,8 @@ def send(
     if file is not None:
         if any(given is not None for given in (value, topic, delay, at, level, key, header)):
             raise UsageError("--file takes the records from its lines: leave out VALUE and the options of one record")
-        with scheduled_producer(settings) as producer:
-            send_lines(producer, file)
+        with opened(file) as lines, scheduled_producer(settings) as producer:
+            send_lines(producer, lines)
         return
     if topic is None or value is None:
         raise UsageError("give --topic and a VALUE, or --file with one JSON object a line")
@@ -58,7 +58,7 @@ def send(
     if (delay is None) + (at is None) + (level is None) != 2:
         raise UsageError("say when with one of --delay, --at and --level")
     when = delivery_time(delay, at) if level is None else {"level": level}
-    with scheduled_producer(settings) as producer:
+    with scheduled_producer(settings, lambda one: one.check(topic, headers=headers, **when)) as producer:
         key_bytes = None if key is None else argument_bytes(key)
         receipt = producer.send(topic, argument_bytes(value), key=key_bytes, headers=headers, **when)
     typer.echo(json.dumps(receipt.to_dict()))

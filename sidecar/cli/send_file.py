@@ -41,15 +41,14 @@ _POLL_S = 0.1
 _FAULT_MAX_CHARACTERS = 500
 
 
-def send_lines(producer: ScheduledProducer, path: str) -> None:
-    """Schedule each line of a file; ``-`` is stdin.
+def send_lines(producer: ScheduledProducer, file: BinaryIO) -> None:
+    """Schedule each line.
 
     Raises:
-        UsageError: the file cannot be read.
         TimewheelError: some lines have not been scheduled.
         KafkaUnreachableError: Kafka does not answer any more.
     """
-    with _opened(path) as file, _report(_size_bytes(file)) as report:
+    with _report(_size_bytes(file)) as report:
         answers = Answers(producer.poll, report)
         with answers:
             for number, line in numbered_lines(file):
@@ -282,7 +281,12 @@ def _report(size_bytes: int | None) -> Iterator[LineReport]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file's bytes; ``-`` is stdin.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     if path == "-":
         yield sys.stdin.buffer
         return

@@ -13,7 +13,7 @@ from rich.table import Table
 from sidecar.data_dir import at_rest, stores
 from sidecar.errors import DataDirectoryError
 
-Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.")]
+Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.", readable=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

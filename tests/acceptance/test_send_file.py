@@ -18,7 +18,7 @@ from connectors.contract import TopicNames
 from connectors.pending_receipt import PendingReceipt
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
-from sidecar.cli.send_file import Answers, Line, send_lines
+from sidecar.cli.send_file import Answers, Line, opened, send_lines
 from tests.support.command import timewheel, told_lines
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
@@ -151,7 +151,8 @@ def test_answers_are_served_where_ctrl_c_is_not_raised(
 ) -> None:
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
     producer = SmallQueue(kafka, prefix)
-    send_lines(producer, str(_lines_of(tmp_path, 2_000, 10)))
+    with opened(str(_lines_of(tmp_path, 2_000, 10))) as file:
+        send_lines(producer, file)
     assert producer.served_by == {"answers": 2_000}
     assert [receipt["id"] for receipt in told_lines(capsys.readouterr().out)] == [str(n) for n in range(2_000)]
 
@@ -161,8 +162,8 @@ def test_whoever_is_interrupted_with_a_record_on_its_way_ends_with_its_receipt(
 ) -> None:
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
     producer = SmallQueue(kafka, prefix, interrupted_at=100)
-    with pytest.raises(KeyboardInterrupt):
-        send_lines(producer, str(_lines_of(tmp_path, 200, 10)))
+    with opened(str(_lines_of(tmp_path, 200, 10))) as file, pytest.raises(KeyboardInterrupt):
+        send_lines(producer, file)
     told = capsys.readouterr()
     receipts = [receipt["id"] for receipt in told_lines(told.out)]
     assert receipts[:99] == [str(n) for n in range(99)]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 import yaml
+from confluent_kafka import KafkaError, KafkaException
 
 import sidecar.cli.cancel
 import sidecar.cli.send
@@ -31,6 +32,7 @@ from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.cli.sidecar_api import Answer
 from sidecar.data_dir import DataDir
+from sidecar.errors import TimewheelError
 from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unknown_environment
 from sidecar.store.timer_store import quota_bytes_min
 from sidecar.topic_plan import plan_topics
@@ -398,7 +400,7 @@ def test_a_worker_that_ends_while_it_is_asked_for_an_outcome_is_asked_again(
     kafka = InMemoryKafka()
     kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
     producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda _: nullcontext(producer))
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
     environment.setattr(sidecar.cli.cancel, "SidecarApi", AskedTwice)
     ended = timewheel("cancel", "--wait", producer.send("orders", "v", delay="1h").encode())
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "cancelled\n", "")
@@ -415,7 +417,7 @@ def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
     for queue in ("wheel", "1"):
         kafka.create_topic(f"SCHEDULE_TOPIC_XXXX-{queue}")
     producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda _: nullcontext(producer))
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
     first = producer.send("orders", "v", delay="1h")
     level = producer.send("orders", "v", level=1)
     last = producer.send("orders", "v", delay="1h")
@@ -455,7 +457,7 @@ def test_what_is_no_text_on_the_command_line_is_sent_as_it_stands(
     kafka = InMemoryKafka()
     kafka.create_topic("SCHEDULE_TOPIC_XXXX-1")
     producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda _: nullcontext(producer))
+    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda *_: nullcontext(producer))
     odd = os.fsdecode(b"a\xff")
     ended = timewheel("send", "--topic", "orders", "--level", "1", "--key", odd, "--header", f"h={odd}", odd)
     assert (ended.exit_code, ended.stderr) == (0, "")
@@ -467,7 +469,7 @@ def test_what_is_no_text_on_the_command_line_is_sent_as_it_stands(
 
 def test_a_name_that_is_no_text_is_a_usage_error(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
     producer = ScheduledProducer({}, clients=InMemoryKafka())
-    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda _: nullcontext(producer))
+    environment.setattr(sidecar.cli.send, "scheduled_producer", lambda *_: nullcontext(producer))
     ended = timewheel("send", "--topic", os.fsdecode(b"%RETRY%\xff"), "--level", "1", "value")
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr.startswith("timewheel: an argument is no UTF-8 text")
@@ -503,6 +505,60 @@ def test_a_kafka_that_does_not_answer_is_named(
     ended = timewheel(*command, "--bootstrap-servers", closed_address)
     assert (ended.exit_code, ended.stdout) == (3, "")
     assert ended.stderr.startswith(f"timewheel: no answer from Kafka at {closed_address} within")
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "told"),
+    [
+        (KafkaError._TRANSPORT, 3, "timewheel: Kafka answers no more (Local: Broker transport failure)"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, 1, "timewheel: Kafka refuses: Broker: Cluster authorization failed"),
+    ],
+    ids=["silence", "refusal"],
+)
+@pytest.mark.parametrize(
+    "command", ["topics create", "topics check", "progress show", "roundtrip", "run --data-dir DIRECTORY"]
+)
+def test_a_kafka_that_answers_once_and_no_more_is_a_sentence(
+    timewheel: Run,
+    environment: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+    code: int,
+    exit_code: int,
+    told: str,
+) -> None:
+    class Admin:
+        def list_topics(self, *_: object, **__: object) -> None:
+            raise KafkaException(KafkaError(code))
+
+    environment.setattr(topics, "reach_kafka", lambda *_, **__: Admin())
+    if command.startswith("run"):
+        with pytest.raises(TimewheelError, match=re.escape(told.removeprefix("timewheel: "))) as error:
+            topics.prepare_topics(load_settings({"data_dir": str(tmp_path)}))
+        assert error.value.exit_code == exit_code
+        return
+    ended = timewheel(*command.split())
+    assert (ended.exit_code, ended.stdout) == (exit_code, "")
+    assert ended.stderr.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--file", "/absent.jsonl"],
+        ["--topic", "a b", "--delay", "1s", "v"],
+        ["--topic", "SCHEDULE_TOPIC_XXXX-1", "--delay", "1s", "v"],
+        ["--topic", "orders", "--delay", "1s", "--header", "REAL_TOPIC=other", "v"],
+        ["--topic", "orders", "--delay", "1s", "--kafka", "no.such.option=1", "v"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_sent_is_told_before_kafka_is_asked(
+    timewheel: Run, environment: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    environment.setattr(topics, "reach_kafka", lambda *_, **__: pytest.fail("Kafka was asked"))
+    ended = timewheel("send", *arguments)
+    assert (ended.exit_code, ended.stdout) == (2, "")
 
 
 def test_a_sidecar_without_kafka_ends_within_15_seconds(
@@ -590,6 +646,18 @@ def test_a_directory_that_cannot_be_read_ends_with_4(
     assert ended.stderr == f"timewheel: {tmp_path} cannot be read: Permission denied\n"
 
 
+@pytest.mark.parametrize("command", ["store inspect DIR", "store verify DIR", "kafka --port 0 --data-dir DIR"])
+def test_whether_a_directory_can_be_read_is_no_question_of_the_command_line(
+    timewheel: Run, environment: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    access = os.access
+    environment.setattr(os, "access", lambda path, *mode: str(path) != str(tmp_path) and access(path, *mode))
+    (tmp_path / "lock").mkdir()  # root may read everything, but not this as a file
+    (tmp_path / "not ours").touch()
+    ended = timewheel(*command.replace("DIR", str(tmp_path)).split())
+    assert (ended.exit_code, ended.stdout) == (4, "")
+
+
 def test_a_directory_that_the_embedded_kafka_cannot_use_ends_with_4(timewheel: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     assert timewheel("kafka", "--port", "0", "--data-dir", tmp_path / "file").exit_code == 4
@@ -600,6 +668,17 @@ def test_a_data_directory_that_is_a_file_ends_with_4(closed_address: str, tmp_pa
     ended = sidecar_process("--bootstrap-servers", closed_address, "--data-dir", tmp_path / "file")
     assert ended.exit_code == 4
     assert f"timewheel: data_dir {tmp_path}/file cannot be used" in ended.stderr
+
+
+def test_what_listens_nowhere_needs_no_token_for_the_address_that_an_image_sets(
+    timewheel: Run, environment: pytest.MonkeyPatch, closed_address: str
+) -> None:
+    environment.setenv("TIMEWHEEL_HTTP_ADDRESS", "0.0.0.0:8080")
+    environment.setattr(topics.reach_kafka, "__defaults__", (0.3,))
+    assert timewheel("topics", "check", "--bootstrap-servers", closed_address).exit_code == 3
+    for command in ("run", "config"):
+        ended = timewheel(command, "--bootstrap-servers", closed_address)
+        assert (ended.exit_code, "needs http_token" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -31,10 +31,11 @@ def config_file(tmp_path: Path) -> Path:
     return tmp_path / "timewheel.yaml"
 
 
-def refused(flags: dict[str, Any], file: Path | None = None) -> str:
+def refused(flags: dict[str, Any], file: Path | None = None, *, listens: bool = False) -> str:
     """The sentence for settings that cannot be used."""
+    settings = load_settings(flags, file) if listens else None
     with pytest.raises(UsageError) as caught:
-        load_settings(flags, file)
+        settings.check_listening() if settings is not None else load_settings(flags, file)
     assert caught.value.exit_code == 2
     return str(caught.value)
 
@@ -406,7 +407,7 @@ def test_a_token_that_no_request_can_send_is_refused_and_not_shown(token: str) -
 @pytest.mark.parametrize("token", ["", " ", "\n"])
 def test_an_empty_token_is_none(token: str) -> None:
     assert load_settings({"http_token": token}).http_token is None
-    assert "needs http_token" in refused({"http_token": token, "http_address": "0.0.0.0:8080"})
+    assert "needs http_token" in refused({"http_token": token, "http_address": "0.0.0.0:8080"}, listens=True)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.0.0.1:65535"])
@@ -422,11 +423,12 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "10.0.0.1:8080", "timewheel.example:80"])
 def test_any_other_address_needs_a_token(environment: pytest.MonkeyPatch, address: str) -> None:
-    assert "needs http_token" in refused({"http_address": address})
+    assert "needs http_token" in refused({"http_address": address}, listens=True)
     environment.setenv("TIMEWHEEL_HTTP_TOKEN", "")
-    assert "needs http_token" in refused({"http_address": address})
+    assert "needs http_token" in refused({"http_address": address}, listens=True)
+    assert not load_settings({"http_address": address}).http_is_local, "commands that do not listen need none"
     environment.setenv("TIMEWHEEL_HTTP_TOKEN", "word")
-    assert not load_settings({"http_address": address}).http_is_local
+    load_settings({"http_address": address}).check_listening()
 
 
 @pytest.mark.parametrize(
