@@ -32,6 +32,7 @@ from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questio
 from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.status import Reporter
+from sidecar.stop import Stop
 from sidecar.switches import Switches
 from sidecar.told import Told
 from sidecar.topic_watch import TopicWatch
@@ -63,7 +64,8 @@ class Daemon:
         self._listener = listener
         self._clock = HighWaterClock(SystemClock())
         self._metrics = Metrics(installed_version())
-        self._stop = threading.Event()
+        self._stop = Stop()
+        self._has_told_stop = False
         self._questions = Questions()
         self._outcomes = CancelOutcomes(settings.topic_names.wheel)
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
@@ -121,9 +123,9 @@ class Daemon:
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
                     with suppress(StoppedWaitingError):
-                        prepare_topics(settings, self._stop.is_set)
+                        prepare_topics(settings, self._is_told_to_stop)
                 # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after the topics.
-                if not self._stop.is_set():
+                if not self._is_told_to_stop():
                     with self._topic_watch():
                         self._run_sessions()
         log.info("stopped")
@@ -185,7 +187,7 @@ class Daemon:
             self._health.turned()
             self._stop.wait(delay_s)
 
-        while not self._stop.is_set():
+        while not self._is_told_to_stop():
             for attempt in Retrying(
                 retry=retry_if_exception_type((ClientsLostError, KafkaUnreachableError)),
                 wait=wait_exponential(multiplier=0.05, max=5),
@@ -222,7 +224,7 @@ class Daemon:
                     spans=self._spans,
                     told=self._told,
                 )
-                self._loop.run(self._stop.is_set)
+                self._loop.run(self._is_told_to_stop)
             finally:
                 self._loop = None
                 self._health.session_ended()
@@ -304,14 +306,23 @@ class Daemon:
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""
         self._health.waits()
-        return self._stop.is_set()
+        return self._is_told_to_stop()
+
+    def _is_told_to_stop(self) -> bool:
+        if not self._stop.is_set():
+            return False
+        if self._stop.signal is not None and not self._has_told_stop:
+            self._has_told_stop = True
+            log.info("stopping", signal=self._stop.signal.name)
+        return True
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
 
         def on_signal(number: int, _frame: FrameType | None) -> None:
-            log.info("stopping", signal=signal.Signals(number).name)
+            # Logged by whoever sees it: the line that this has interrupted may hold the log's locks.
+            self._stop.signal = signal.Signals(number)
             self.stop()
 
         signal.signal(signal.SIGTERM, on_signal)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from connectors.embedded import EmbeddedKafka, EmbeddedKafkaError
 from connectors.embedded.errors import DataDirError
 from sidecar.errors import DataDirectoryError, TimewheelError
+from sidecar.stop import Stop
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def kafka(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Run a real Kafka (KRaft, one node) on this machine until Ctrl-C; prints its bootstrap address when ready."""
-    stop = threading.Event()
+    stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:

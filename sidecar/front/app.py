@@ -11,7 +11,7 @@ from sidecar.clock import SystemClock
 from sidecar.front.dead_letters import dead_letters_router
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.messages import messages_router
-from sidecar.front.redrives import redrives_router
+from sidecar.front.redrives import Jobs, redrives_router
 from sidecar.front.send_back import send_back_router
 from sidecar.health import Health
 from sidecar.metrics import Metrics
@@ -47,6 +47,7 @@ def make_front(
     kafka: FrontKafka | None = None,
     live: Live | None = None,
     events: Events | None = None,
+    redrives: Jobs | None = None,
 ) -> ASGIApp:
     """Everything behind one address.
 
@@ -54,8 +55,9 @@ def make_front(
         relay: answers what is not the API's own.
         kafka: in tests, another than the settings name.
         live, events: what the page shows; without them there is none.
+        redrives: for whoever is going to end them.
     """
-    api = make_api(settings, kafka or FrontKafka(settings), live, events)
+    api = make_api(settings, kafka or FrontKafka(settings), live, events, redrives)
 
     async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
         is_own = any(_is_below(scope["path"], own) for own in _OWN)
@@ -66,7 +68,13 @@ def make_front(
     return Guard(by_path, token, Limits(body_max_bytes=settings.http_max_body_bytes))
 
 
-def make_api(settings: Settings, kafka: FrontKafka, live: Live | None = None, events: Events | None = None) -> FastAPI:
+def make_api(
+    settings: Settings,
+    kafka: FrontKafka,
+    live: Live | None = None,
+    events: Events | None = None,
+    redrives: Jobs | None = None,
+) -> FastAPI:
     """What is done here, with Kafka."""
     app = FastAPI(title="Timewheel", version=installed_version(), openapi_url=None, docs_url=None, redoc_url=None)
     add_problems(app)
@@ -74,7 +82,7 @@ def make_api(settings: Settings, kafka: FrontKafka, live: Live | None = None, ev
         messages_router(settings, kafka),
         send_back_router(settings, kafka),
         dead_letters_router(kafka),
-        redrives_router(kafka),
+        redrives_router(kafka, redrives or Jobs()),
         _problems_router(),
     ):
         app.include_router(router)

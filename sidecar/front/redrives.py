@@ -7,6 +7,7 @@ request goes on where it stopped.
 
 import asyncio
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ KEPT_MAX = 100
 """Redrives that are remembered."""
 ANSWERED_AFTER_S = 2.0
 REASONS_TOLD_MAX = 50
+ENDED_WITHIN_S = 0.8
+"""How long the end of the process waits for a transaction in hand: a commit takes a few ms, and whoever ends the process
+does not wait for long."""
 
 log = structlog.get_logger("timewheel.web")
 
@@ -112,9 +116,16 @@ class Job:
     error: Exception | None = None
     report: Redriven | None = None
     is_to_stop: threading.Event = field(default_factory=threading.Event)
+    has_ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self, kafka: FrontKafka) -> None:
         """Until all letters have been gone through."""
+        try:
+            self._run(kafka)
+        finally:
+            self.has_ended.set()
+
+    def _run(self, kafka: FrontKafka) -> None:
         try:
             self.report = kafka.dead_letters().redrive(
                 self.group,
@@ -171,13 +182,29 @@ class Job:
 
 
 class Jobs:
-    """The redrives of this process; only the event loop's thread touches it."""
+    """The redrives of this process; but for its end, only the event loop's thread touches it."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._is_closed = False
+
+    def ask_to_stop(self) -> None:
+        """The process is about to end: each is to stop after the transaction in hand. May be called from any thread."""
+        self._is_closed = True
+        for job in self.all():
+            job.is_to_stop.set()
+
+    def close(self, within_s: float = ENDED_WITHIN_S) -> None:
+        """Have them stop, and wait for that: readers of the destinations wait out a transaction that is left open."""
+        self.ask_to_stop()
+        deadline_s = time.monotonic() + within_s
+        for job in self.all():
+            job.has_ended.wait(max(0.0, deadline_s - time.monotonic()))
 
     def add(self, job: Job) -> None:
         """Raises ProblemError where the group is being redriven, or too many are."""
+        if self._is_closed:
+            raise ProblemError(Kind.UNAVAILABLE, "the sidecar is stopping; ask for the redrive when it is back")
         running = [one for one in self._jobs.values() if one.state is State.RUNNING]
         for one in running:
             if one.group == job.group:
@@ -206,10 +233,9 @@ class Jobs:
 RedriveId = Annotated[str, Path(max_length=100)]
 
 
-def redrives_router(kafka: FrontKafka) -> APIRouter:
+def redrives_router(kafka: FrontKafka, jobs: Jobs) -> APIRouter:
     """Moves dead letters."""
     router = APIRouter()
-    jobs = Jobs()
     checks = Threads("redrive-checks", RUNNING_MAX)
     running_jobs = Threads("redrives", RUNNING_MAX)
 

@@ -18,6 +18,7 @@ from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.redrives import Jobs
 from sidecar.logs import configure_logging
 from sidecar.settings import Settings
 from sidecar.web.events import Events
@@ -40,15 +41,20 @@ class Sidecar:
 
 
 class Server(uvicorn.Server):
-    """A server that ends the event streams when it is told to stop: otherwise it would wait for them."""
+    """A server that ends event streams and redrives when it is told to stop: otherwise it would wait for them."""
 
-    def __init__(self, config: uvicorn.Config, events: Events) -> None:
+    def __init__(self, config: uvicorn.Config, events: Events, redrives: Jobs) -> None:
         super().__init__(config)
         self._events = events
+        self._redrives = redrives
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._events.close()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._redrives.ask_to_stop()
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings, listener: socket.socket, address: str, go: Connection) -> None:
@@ -72,9 +78,10 @@ def serve(settings: Settings, listener: socket.socket, address: str, go: Connect
     sidecar = Sidecar(address)
     clock = SystemClock()
     live = SeveralProcesses(settings, [sidecar], clock, Backlog(settings, clock))
-    events = Events(live.status)
-    app = make_front(settings, make_relay_to_one(sidecar, CollectorRegistry()), kafka, live, events)
-    Server(server_config(app), events).run(sockets=[listener])
+    events, redrives = Events(live.status), Jobs()
+    app = make_front(settings, make_relay_to_one(sidecar, CollectorRegistry()), kafka, live, events, redrives)
+    Server(server_config(app), events, redrives).run(sockets=[listener])
+    redrives.close()
 
 
 def _be_known() -> None:

@@ -13,6 +13,7 @@ from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, StoppedWaitingError, TimewheelError, UsageError
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.redrives import Jobs
 from sidecar.settings import Settings
 from sidecar.topic_watch import TopicWatch
 from sidecar.topics import prepare_topics
@@ -74,10 +75,10 @@ class Supervisor:
             kafka = FrontKafka(settings)
             kafka.settle_earlier_life()
             live = SeveralProcesses(settings, self._workers, self._clock, Backlog(settings, self._clock))
-            events = Events(live.status)
-            front = make_front(settings, relay, kafka, live, events)
+            events, redrives = Events(live.status), Jobs()
+            front = make_front(settings, relay, kafka, live, events, redrives)
             listener = listen(settings.http_host, settings.http_port)
-            with WebServer(lambda: front, listener, NICENESS) as server, closing(events):
+            with WebServer(lambda: front, listener, NICENESS) as server, closing(events), closing(redrives):
                 asyncio.run(self._supervise(server.address))
         if self._failure is not None:
             raise self._failure

@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 
 from sidecar.front.serve import PROCESS_NAME
 from tests.support.http_api import Answer, HttpApi
@@ -269,6 +271,35 @@ def test_a_long_redrive_is_watched_and_stopped_and_goes_on(
     assert rest.body["redriven"] + rest.body["done_before"] == 400
     assert len({record.text("UNIQ_KEY") for record in kafka.read([origin], 400)}) == 400
     assert [job["state"] for job in api.get("/redrives").body["redrives"]] == ["done", "stopped"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stop_lets_a_redrive_finish_its_transaction(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, api: HttpApi, workers: int
+) -> None:
+    """Whoever reads the destination would wait for Kafka to abort it: 10 s and more."""
+    origin = kafka.create_topic(f"{prefix}orders")
+    topic = kafka.create_topic(f"{prefix}DLQ-billing")
+    headers: Headers = [("RETRY_TOPIC", origin.encode()), ("RECONSUME_TIME", b"16")]
+    count = 150_000
+    kafka.produce([(topic, b"%d" % n, b"v", [*headers, ("UNIQ_KEY", b"%d" % n)]) for n in range(count)])
+    sidecar.settings["workers"] = workers
+    sidecar.start()
+    with ThreadPoolExecutor(1) as asking:
+        asking.submit(api.post, "/dead-letters/billing/redrive", {"rate": 30_000})
+        wait_until(lambda: kafka.ends(origin)[0] > 0, "it moves letters", 30)
+        assert sidecar.terminate()[0] == 0
+    place = TopicPartition(origin, 0)
+    written, committed = (
+        kafka.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation)[place].result().offset
+        for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+    )
+    assert 0 < written < count, "it was in the midst of them"
+    assert committed == written, "a transaction is open"
+    sidecar.start()
+    wait_until(lambda: api.post("/dead-letters/billing/redrive").body.get("state") == "done", "the rest", 60)
+    assert len({record.text("UNIQ_KEY") for record in kafka.read([origin], count, 60)}) == count
 
 
 @pytest.mark.slow

@@ -1,8 +1,13 @@
 """Stops and rolling restarts, as an orchestrator makes them."""
 
+import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -123,3 +128,36 @@ def test_a_rolling_restart_of_three_replicas_delivers_everything_once(
     print(f"{len(names)} records, restarts took {took_s:.1f} s, lateness p99 {verdict.percentile(0.99)} ms")
     # Nobody else takes over the partitions of a static member: they wait for as long as it takes to start.
     assert verdict.percentile(0.99) < 15_000
+
+
+def test_a_stop_while_nobody_reads_the_log_is_not_forgotten(kafka: Kafka, prefix: str, tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with suppress(BlockingIOError):
+        while os.write(write_end, b"\n" * 512):
+            pass
+    os.set_blocking(write_end, True)
+    settings = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--log-format", "json"]
+    settings += ["--data-dir", str(tmp_path / "data"), "--http-address", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "sidecar", "run", *settings]
+    with subprocess.Popen(command, stderr=write_end, stdout=subprocess.DEVNULL) as process:
+        os.close(write_end)
+        wait_until(lambda: _writes_to(process.pid, 2), "it waits for somebody to read its first line", 30)
+        process.terminate()
+        wait_until(lambda: _signals_pending(process.pid) == 0, "it has been interrupted", 10)
+        with os.fdopen(read_end, "rb") as log:
+            told = [json.loads(line)["event"] for line in log.read().splitlines() if line.strip()]
+        assert process.wait(30) == 0
+    assert told[0] == "starting"
+    assert told[-2:] == ["stopping", "stopped"]
+
+
+def _writes_to(pid: int, descriptor: int) -> bool:
+    """Whether the main thread is blocked in a write: on x86-64, or on ARM."""
+    call = Path(f"/proc/{pid}/syscall").read_text().split()
+    return call[0] in ("1", "64") and int(call[1], 16) == descriptor
+
+
+def _signals_pending(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
