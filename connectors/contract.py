@@ -414,11 +414,10 @@ class TopicNames:
         return int(match[1]) if match and match[1].isdigit() else None
 
     def physical(self, name: str) -> str:
-        """The Kafka topic for a logical or a physical name."""
-        if name.startswith(LOGICAL_RETRY_PREFIX):
-            return self.retry(name.removeprefix(LOGICAL_RETRY_PREFIX))
-        if name.startswith(LOGICAL_DEAD_LETTER_PREFIX):
-            return self.dead_letter(name.removeprefix(LOGICAL_DEAD_LETTER_PREFIX))
+        """The Kafka topic for a logical or a physical name. A prefix without a group names none, and stays as it is."""
+        for prefix, of_group in ((LOGICAL_RETRY_PREFIX, self.retry), (LOGICAL_DEAD_LETTER_PREFIX, self.dead_letter)):
+            if name.startswith(prefix) and name != prefix:
+                return of_group(name.removeprefix(prefix))
         if name == LOGICAL_WHEEL:
             return self.wheel
         if name == LOGICAL_SEND_BACK:
@@ -432,7 +431,9 @@ class TopicNames:
             (LOGICAL_DEAD_LETTER_PREFIX, self.dead_letter_template),
         ):
             if glob.startswith(prefix):
-                return self.prefix + template.replace("{group}", glob.removeprefix(prefix))
+                group = glob.removeprefix(prefix)
+                named = group if re.search(r"[*?[]", group) else encode_group(group)
+                return self.prefix + template.replace("{group}", named)
         return glob
 
     def logical(self, topic: str) -> str:

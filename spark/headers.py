@@ -123,7 +123,7 @@ def readable(raw: Column) -> Column:
 def physical(name: Column, names: TopicNames) -> Column:
     """The Kafka topic for a logical or a physical name (`TopicNames.physical`)."""
     is_retry, is_dead_letter = (
-        name.startswith(prefix) for prefix in (LOGICAL_RETRY_PREFIX, LOGICAL_DEAD_LETTER_PREFIX)
+        name.startswith(prefix) & (name != prefix) for prefix in (LOGICAL_RETRY_PREFIX, LOGICAL_DEAD_LETTER_PREFIX)
     )
     retry, dead_letter = (
         (names.prefix + template).split("{group}") for template in (names.retry_template, names.dead_letter_template)

@@ -43,7 +43,7 @@ def is_retry(name: Column, names: TopicNames) -> Column:
     """Whether a name, logical or physical, is that of a retry topic."""
     head, tail = (names.prefix + names.retry_template).split("{group}")
     is_physical = name.startswith(head) & name.endswith(tail) & (F.length(name) > len(head) + len(tail))
-    return name.startswith(LOGICAL_RETRY_PREFIX) | is_physical
+    return (name.startswith(LOGICAL_RETRY_PREFIX) & (name != LOGICAL_RETRY_PREFIX)) | is_physical
 
 
 def level(topic: Column, names: TopicNames) -> Column:

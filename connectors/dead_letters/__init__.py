@@ -56,7 +56,8 @@ OnProgress = Callable[[int, int], object]
 """Told how many offsets have been gone through, of how many."""
 
 _NO_OFFSETS = Offsets()
-_PARKED_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(30 * 86_400_000), "retention.bytes": "-1"}
+_PARKED_MAX_BYTES = 2 * 1_048_588
+"""Twice Kafka's default, as the sidecar gives the dead-letter topics that it makes."""
 
 
 @dataclass
@@ -105,6 +106,8 @@ class DeadLetters:
         clients: where the Kafka clients come from; a `connectors.testing.InMemoryKafka` in tests.
         executor: what makes an executor for the blocking calls that nothing else has to wait for, one at a time.
         why_not: why, in words, a redrive may not write to a topic, for whoever has rules of its own; None: it may.
+        replication_factor: of the topics that a redrive makes, for parked letters and for its ledger; -1: the brokers'.
+        retention_ms: how long parked letters are kept.
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
     not answer, and NoSuchGroupError for a group that has no dead-letter topic.
@@ -118,9 +121,12 @@ class DeadLetters:
         clients: Clients | None = None,
         executor: Callable[[], Executor] = _one_thread,
         why_not: Callable[[str], str | None] = lambda _topic: None,
+        replication_factor: int = -1,
+        retention_ms: int = 30 * 86_400_000,
     ) -> None:
         self._names = names or TopicNames()
-        self._cluster = Cluster(config, clients or KafkaClients())
+        self._cluster = Cluster(config, clients or KafkaClients(), replication_factor)
+        self._retention_ms = retention_ms
         self._executor = executor
         self._why_not = why_not
 
@@ -304,7 +310,15 @@ class DeadLetters:
         found = self._cluster.writable(topic)
         if found == 0:
             try:
-                self._cluster.create(topic, _PARKED_CONFIGS)
+                self._cluster.create(
+                    topic,
+                    {
+                        "cleanup.policy": "delete",
+                        "retention.ms": str(self._retention_ms),
+                        "retention.bytes": "-1",
+                        "max.message.bytes": str(_PARKED_MAX_BYTES),
+                    },
+                )
             except RefusedError as error:
                 return str(error)
         return found if isinstance(found, str) else None

@@ -47,15 +47,17 @@ class Cluster:
 
     Args:
         config: librdkafka's.
+        replication_factor: of topics that are made; -1: the brokers' default.
 
     Every method raises NotAnsweredError where Kafka does not answer.
     """
 
-    def __init__(self, config: Mapping[str, Any], clients: Clients) -> None:
+    def __init__(self, config: Mapping[str, Any], clients: Clients, replication_factor: int = -1) -> None:
         options = {name: value for name, value in config.items() if name != "bootstrap.servers"}
         self._options = options
         self._servers = str(config.get("bootstrap.servers", ""))
         self._clients = clients
+        self._replication_factor = replication_factor
         self._admin: AdminClient | None = self._make_admin()
 
     def _make_admin(self) -> AdminClient:
@@ -138,7 +140,7 @@ class Cluster:
         """
         if self.count_partitions(topic):
             return
-        new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(configs))
+        new = NewTopic(topic, num_partitions=1, replication_factor=self._replication_factor, config=dict(configs))
         with self._asked() as admin:
             try:
                 admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()

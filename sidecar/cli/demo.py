@@ -1,5 +1,6 @@
 """``timewheel demo``: a real Kafka, a sidecar, and records coming back on time before your eyes."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from sidecar.errors import TimewheelError
 from sidecar.records import Headers
+from sidecar.settings import ENV_PREFIX
 
 LEVELS = DelayLevels.parse("1s 3s 5s")
 DESTINATION = "orders"
@@ -58,13 +60,19 @@ def running_sidecar(bootstrap_servers: str, directory: Path) -> Iterator[Path]:
     command += ["--data-dir", str(directory / "data"), "--http-address", f"127.0.0.1:{http_port}"]
     command += ["--levels", " ".join(map(format_duration, LEVELS.delays_ms)), "--log-format", "json"]
     with log_path.open("wb") as log:
-        process = subprocess.Popen(command, stderr=log, stdout=log)
+        process = subprocess.Popen(command, stderr=log, stdout=log, env=_environment())
         try:
             _wait_until_ready(process, http_port, log_path)
             yield log_path
         finally:
             process.terminate()
             process.wait(timeout=10)
+
+
+def _environment() -> dict[str, str]:
+    """Without the settings of another sidecar: what is shown here goes by the default names."""
+    kept = "TIMEWHEEL_CACHE_DIR"
+    return {name: value for name, value in os.environ.items() if name == kept or not name.startswith(ENV_PREFIX)}
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], http_port: int, log_path: Path) -> None:

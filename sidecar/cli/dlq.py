@@ -186,7 +186,12 @@ def _dead_letters(settings: Settings) -> Iterator[DeadLetters]:
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # a redrive commits in a thread, while the next batch is read
     config = {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka}
     try:
-        yield DeadLetters(config, names=settings.topic_names)
+        yield DeadLetters(
+            config,
+            names=settings.topic_names,
+            replication_factor=settings.replication_factor,
+            retention_ms=settings.dead_letter_retention,
+        )
     except NotAnsweredError as error:
         raise KafkaUnreachableError(str(error)) from error
     except DeadLettersError as error:

@@ -120,6 +120,8 @@ class FrontKafka:
                     names=self._names,
                     clients=self._clients,
                     why_not=lambda topic: not_allowed(self._names, self._settings, topic),
+                    replication_factor=self._settings.replication_factor,
+                    retention_ms=self._settings.dead_letter_retention,
                 )
             return self._dead_letters
 
@@ -151,7 +153,8 @@ class FrontKafka:
 
     def _make_ledger(self) -> KeyLedger:
         config = {"bootstrap.servers": self._settings.bootstrap_servers, **self._settings.kafka}
-        return KeyLedger(Cluster(config, self._clients), self._names.idempotency)
+        cluster = Cluster(config, self._clients, self._settings.replication_factor)
+        return KeyLedger(cluster, self._names.idempotency)
 
 
 async def acknowledged(begun: Awaitable[T], *, id: str = "") -> T:  # noqa: A002

@@ -30,8 +30,8 @@ KEPT_MAX = 100
 ANSWERED_AFTER_S = 2.0
 REASONS_TOLD_MAX = 50
 ENDED_WITHIN_S = 0.8
-"""How long the end of the process waits for a transaction in hand: a commit takes a few ms, and whoever ends the process
-does not wait for long."""
+"""How long the end of the process waits for a transaction in hand: a commit takes a few ms, and whoever ends the
+process does not wait for long."""
 
 log = structlog.get_logger("timewheel.web")
 

@@ -47,7 +47,10 @@ class SendBackRequest(MessageBody):
         None, description="Where it was read from; may be left out where its headers have a RETRY_TOPIC."
     )
     delay_level: int | None = Field(
-        None, ge=-1, le=2**31 - 1, description="When: a delay level; -1: never, it is dead; none or 0: ever later."
+        None,
+        ge=-(2**31),
+        le=2**31 - 1,
+        description="When: a delay level; below 0: never, it is dead; none or 0: ever later.",
     )
     reconsume_times: int | None = Field(
         None, ge=0, le=2**31 - 2, description="How often it has been tried again; none: as its headers say."

@@ -95,7 +95,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str | None, limits: Limits | None = None) -> None:
         self._app = app
-        self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._authorization = None if token is None else f"bearer {token}".encode()
         self._limits = limits or Limits()
         self._places = asyncio.Semaphore(self._limits.places)
         self._questions = asyncio.Semaphore(max(1, self._limits.places // 2))
@@ -139,8 +139,8 @@ class Guard:
         if self._authorization is None:
             _check_that_no_other_site_asks(scope)
         elif scope["path"].startswith("/api/"):
-            given = _header(scope, b"authorization") or b""
-            if not hmac.compare_digest(given, self._authorization):
+            scheme, blank, token = (_header(scope, b"authorization") or b"").partition(b" ")
+            if not hmac.compare_digest(scheme.lower() + blank + token, self._authorization):
                 raise ProblemError(
                     Kind.UNAUTHORISED,
                     "send the header Authorization: Bearer with the value of the setting http_token",

@@ -1,6 +1,7 @@
 """The commands that bring their own Kafka."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -20,8 +21,14 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.long
 def test_the_demo_shows_every_record_on_time_and_ends_by_itself() -> None:
+    elsewhere = {"TIMEWHEEL_TOPIC_PREFIX": "theirs.", "TIMEWHEEL_STOP_DEQUEUE": "true"}  # settings of another sidecar
     demo = subprocess.run(
-        [sys.executable, "-m", "sidecar", "demo"], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "sidecar", "demo"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **elsewhere},
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "5 delivered, once each: 0 early" in demo.stdout

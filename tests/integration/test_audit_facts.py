@@ -282,6 +282,7 @@ GROUPS = [
 def test_topic_names_are_read_and_written_as_the_contract_does(spark: SparkSession, names: TopicNames) -> None:
     given = [*GROUPS, *map(encode_group, GROUPS)]
     topics = [*names.schedule_topics(LEVELS), names.redriven, "orders", names.level(0) + "x", names.prefix]
+    topics += ["%RETRY%", "%DLQ%"]
     topics += [name for group in given for name in (names.retry(group), names.dead_letter(group), f"%RETRY%{group}")]
     frame = spark.createDataFrame([(text,) for text in [*given, *topics]], "name string")
     rows = frame.select(

@@ -142,6 +142,12 @@ def test_a_logical_name_has_a_physical_one_and_back(logical: str, physical: str,
     assert NAMES.kind(physical) is kind
 
 
+@pytest.mark.parametrize("name", ["%RETRY%", "%DLQ%"])
+def test_a_prefix_without_a_group_names_no_topic(name: str) -> None:
+    assert NAMES.physical(name) == name
+    assert not is_legal_topic_name(name)
+
+
 def test_every_level_has_a_topic_and_all_of_them_one_logical_name() -> None:
     levels = DelayLevels.parse("1s 5s")
     assert NAMES.schedule_topics(levels) == [

@@ -140,7 +140,9 @@ def kind(problem: dict[str, Any]) -> str:
     return str(problem["type"]).removeprefix("/api/v1/problems/")
 
 
-@pytest.mark.parametrize("given", ["", "Bearer wrong", "Bearer secre", "Basic secret", "secret", "Bearer sécret"])
+@pytest.mark.parametrize(
+    "given", ["", "Bearer wrong", "Bearer secre", "Basic secret", "secret", "Bearer Secret", "Bearer sécret"]
+)
 def test_another_token_than_the_api_wants_is_refused(serve: Serve, app: App, given: str) -> None:
     with connected(serve("secret")) as connection:
         connection.sendall(head(Authorization=given).decode().encode("latin-1"))
@@ -152,7 +154,8 @@ def test_another_token_than_the_api_wants_is_refused(serve: Serve, app: App, giv
 
 def test_the_token_opens_the_api_and_probes_want_none(serve: Serve) -> None:
     place = serve("secret")
-    assert ask(place, head(Authorization="Bearer secret"))[0] == 200
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        assert ask(place, head(Authorization=f"{scheme} secret"))[0] == 200
     for path in ("/healthz", "/readyz", "/metrics"):
         assert ask(place, head(path=path, Host="10.0.0.7:8080"))[0] == 200
 

@@ -145,7 +145,7 @@ def test_another_time_is_one_that_can_be_kept(app: FastAPI, body: dict[str, Any]
         ({"group": ""}, "group"),
         ({"topic": None}, "topic"),
         ({"topic": "no/topic"}, "topic"),
-        ({"delay_level": -2}, "delay_level"),
+        ({"delay_level": -(2**31) - 1}, "delay_level"),
         ({"reconsume_times": -1}, "reconsume_times"),
         ({"max_reconsume_times": 2**40}, "max_reconsume_times"),
     ],
@@ -185,6 +185,10 @@ def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(
         (
             {"headers": {"CONSUMER_GROUP": "billing", "DELAY": "-1"}, "topic": "orders", "delay_level": 2},
             [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"2")],
+        ),
+        (
+            {"group": "billing", "topic": "orders", "delay_level": -2},
+            [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"-2")],
         ),
         (
             {"headers": {"CONSUMER_GROUP": "other", "DELAY": "-1"}, "group": "billing", "topic": "orders"},

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from connectors.dead_letters import (
     DeadLetters,
@@ -21,6 +22,7 @@ from connectors.dead_letters import (
 )
 from connectors.dead_letters.cluster import Cluster
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, ManualClock, SimulatedCrash
+from connectors.testing.admin import InMemoryAdmin
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -470,6 +472,29 @@ def test_a_scan_ends_when_kafka_goes_away_and_only_then() -> None:
         with pytest.raises(NotAnsweredError, match="nothing of DLQ-billing-0 has come for 30 s"):
             next(batches)
         assert clock.monotonic_ms() - began_ms == 30_000
+
+
+def test_topics_that_a_redrive_makes_are_as_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, NewTopic] = {}
+    create = InMemoryAdmin.create_topics
+
+    def create_topics(self: InMemoryAdmin, topics: list[NewTopic], **options: Any) -> Any:
+        made.update({topic.topic: topic for topic in topics})
+        return create(self, topics, **options)
+
+    monkeypatch.setattr(InMemoryAdmin, "create_topics", create_topics)
+    kafka = InMemoryKafka()
+    kafka.create_topic("DLQ-g")
+    headers = [("RETRY_TOPIC", b"pay"), ("REDRIVE_COUNT", b"9")]
+    kafka.producer({}).produce("DLQ-g", b"v", headers=headers)
+    letters = DeadLetters({"bootstrap.servers": "b"}, clients=kafka, replication_factor=3, retention_ms=5_000)
+    assert letters.redrive("g", max_redrives=1).parked == 1
+    assert {name: topic.replication_factor for name, topic in made.items()} == {
+        "DLQ-g.parked": 3,
+        "SCHEDULE_TOPIC_XXXX-redriven": 3,
+    }
+    assert made["DLQ-g.parked"].config["retention.ms"] == "5000"
+    assert made["DLQ-g.parked"].config["max.message.bytes"] == "2097176"
 
 
 def test_what_cannot_be_parked_under_a_legal_name_stays() -> None:

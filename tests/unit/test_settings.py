@@ -260,6 +260,12 @@ def test_a_destination_is_allowed_by_a_glob_and_deny_wins(allowed: str, denied: 
     assert settings.is_topic_allowed(topic) is verdict
 
 
+def test_a_group_is_denied_by_its_name_where_a_topic_name_encodes_it() -> None:
+    settings = load_settings({"denied_topics": "%RETRY%a/b"})
+    assert settings.is_topic_denied(settings.topic_names.retry("a/b"))
+    assert not settings.is_topic_denied(settings.topic_names.retry("a/c"))
+
+
 @pytest.mark.parametrize("denied", ["DLQ-*", "%DLQ%*", "p.DLQ-b*", "%DLQ%billing"])
 def test_a_dead_letter_topic_is_denied_by_either_of_its_names(denied: str) -> None:
     settings = load_settings({"denied_topics": denied, "topic_prefix": "p." if denied != "DLQ-*" else ""})
