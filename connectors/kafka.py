@@ -90,6 +90,8 @@ def consumer_config(
         # What librdkafka holds for a partition is thrown away when that partition is paused: keep it small.
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 32_768,
+        # How soon partitions that a topic gets later are read; librdkafka's default is 5 minutes.
+        "topic.metadata.refresh.interval.ms": 30_000,
         **common_config(bootstrap_servers, options, f"{group_id}-consumer"),
         "group.id": group_id,
         "group.protocol": "classic",  # a static member that returns is fatal under KIP-848 (librdkafka 2.16)

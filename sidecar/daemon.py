@@ -198,6 +198,7 @@ class Daemon:
                 with attempt:
                     if not self._stop.is_set():
                         self._run_session()
+                        gc.collect()  # as in wait
 
     def _run_session(self) -> None:
         """One set of clients, from the first to the last turn.

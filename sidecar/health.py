@@ -114,6 +114,8 @@ class Health:
     """The topics and partitions that are read."""
     leaderless: frozenset[tuple[str, int]] = frozenset()
     """Partitions of the schedule topics that no broker leads, whoever reads them."""
+    topics_made_anew: int = 0
+    """How often schedule topics were deleted and made again."""
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> why it waits for an operator."""

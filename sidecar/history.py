@@ -82,8 +82,8 @@ class History:
         """About once a second."""
         seen = self._look()
         self._seen.append(seen)
-        if self._clock.now_ms() < self._point_ends_ms:
-            return
+        if self._point_ends_ms - POINT_MS <= self._clock.now_ms() < self._point_ends_ms:
+            return  # a clock that has stepped, either way, begins a new one
         before, counts = self._minute[-1], self._metrics.lateness.counts()
         begins, self._point_begins = self._point_begins, seen
         late = np.zeros(len(BOUNDS_MS) + 1, np.int64)

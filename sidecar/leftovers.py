@@ -43,7 +43,7 @@ class Leftovers:
             return
         self._looked_ms = self._clock.monotonic_ms()
         before_s = (self._clock.now_ms() - self._keep_ms) / 1000
-        for directory in sorted(self._data_dir.glob("wheel-*")):
+        for directory in self._directories():
             partition = directory.name.removeprefix("wheel-")
             try:
                 is_kept = not partition.isdecimal() or int(partition) in assigned
@@ -58,3 +58,15 @@ class Leftovers:
                     reason=str(error),
                     operator_action="remove it while the sidecar is stopped: its partition is another sidecar's by now",
                 )
+
+    def _directories(self) -> list[Path]:
+        try:
+            return sorted(self._data_dir.glob("wheel-*"))
+        except OSError as error:  # the disk's trouble: whose partition is ours will find it, too
+            log.warning(
+                "directory not read",
+                directory=str(self._data_dir),
+                reason=str(error),
+                operator_action="check the disk under data_dir",
+            )
+            return []

@@ -25,6 +25,7 @@ from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel import WheelPartition
+from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
@@ -53,6 +54,12 @@ NEVER_MS = -1
 
 WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
 """What Kafka says of a dead letter, and would of a smaller one, too: a compacted topic takes none without a key."""
+
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""What the client says of records that had to go with another's transaction."""
+
+PAUSE_S = 0.05
+"""After an abort for what may pass: it is tried again at once, and would be thousands of times a minute."""
 
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
@@ -117,6 +124,8 @@ class Loop:
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
         self._is_now_and_then = False
+        self._is_to_pause = False
+        self._topics_made_anew = health.topics_made_anew
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
         self._collector = IdleCollector(clock)
@@ -196,6 +205,9 @@ class Loop:
 
     def turn(self) -> None:
         """One round: publish what is due, or wait for a record or for the next due time."""
+        if self._is_to_pause:
+            self._is_to_pause = False
+            self._intake.read(PAUSE_S)
         now_ms = self._clock.now_ms()
         self._health.turned()
         self._look_at_the_clock()
@@ -212,6 +224,8 @@ class Loop:
         # 6. Whatever need not be part of a transaction.
         self._tick(now_ms)
         if self._is_now_and_then:
+            if self._health.topics_made_anew != self._topics_made_anew:
+                raise ClientsLostError("a schedule topic was deleted and created again")
             self._outages.look_again()
             self._accounts.tell(self.sources, self._intake.known_end)
             if self._intake.assigned is not None:
@@ -262,6 +276,7 @@ class Loop:
             self._abort(error)
             return
         except KafkaException as error:  # no verdict on a destination
+            self._suspects.refused(drafts)
             self._abort(TransactionAbortedError(error.args[0]))
             return
         if self._put.rejections:
@@ -388,14 +403,20 @@ class Loop:
         self._accounts.aborted()
         self._destinations.forget()
         final = {refusal[0]: refusal for refusal in refusals if self._is_final(refusal[2])}
-        if final:
+        guilty = [refusal for refusal in refusals if refusal[2].code() not in _PURGED]
+        if guilty:  # whether it passes or not: whose records are taken does not wait for it
             self._suspects.refused(drafts)
+        if final:
             if _stand_alone(drafts):
                 self._refuse(drafts, final)
         else:
+            self._is_to_pause = bool(refusals)
             self._outages.suspect(refusals)
-            reason = _in_words(error.error, refusals)
-            self._health.broker_is_silent(reason)
+            reason = _in_words(error.error, guilty)
+            if (
+                guilty or not self._health.broker_error
+            ):  # else it is what a refusal has left behind: a gap in the sequence
+                self._health.broker_is_silent(reason)
             log.warning(
                 "transaction aborted",
                 reason=reason,
@@ -416,6 +437,10 @@ class Loop:
                 self._tell_that_dead_letters_wait(source, refusal)
             else:
                 self._put.refuse(source, record, _refused(refusal))
+                if refusal[2].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    self._destinations.refuses(refusal[0], _refused(refusal))
+                elif refusal[2].code() == KafkaError.INVALID_RECORD and record[2] is None:  # a compacted topic
+                    self._destinations.refuses_keyless(refusal[0], _refused(refusal))
 
     def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:
         """No letter is taken, however small: it is tried again as it is, and its partition waits."""

@@ -34,6 +34,7 @@ class Observer(WatchThread):
         self._pinged_ms = -float(PING_EVERY_MS)
         self._told: Cause | None = None
         self._leaderless: frozenset[tuple[str, int]] = frozenset()
+        self._topic_ids: dict[str, str] = {}
 
     def _run(self) -> None:
         while not self._left.wait(EVERY_S):
@@ -63,6 +64,7 @@ class Observer(WatchThread):
                 health.broker_is_silent(cause.words)
             else:
                 self._tell_leaderless(self._probe.leaderless)
+                self._tell_made_anew(self._probe.topic_ids)
 
     def _tell(self, cause: Cause | None) -> None:
         """The log, when it begins, when something else is in the way, and when it is over."""
@@ -82,3 +84,19 @@ class Observer(WatchThread):
                 partition=f"{topic}-{partition}",
                 operator_action="bring the broker back that holds it; until then nothing more is read of it",
             )
+
+    def _tell_made_anew(self, ids: dict[str, str]) -> None:
+        """The log, of each topic that is another one by now; the loop, which knows positions in the old one only."""
+        before = self._topic_ids
+        anew = [topic for topic, topic_id in ids.items() if before.get(topic, topic_id) != topic_id]
+        self._topic_ids = {**before, **ids}
+        for topic in sorted(anew):
+            log.error(
+                "topic made anew",
+                topic=topic,
+                operator_action="nothing, if what is in it comes out: it is read from its beginning, as Kafka has "
+                "forgotten the progress. Of what was written to it in the seconds before, some may have been passed "
+                "over: look for it with 'timewheel audit batch', and stop all sidecars before you delete a topic",
+            )
+        if anew:
+            self._health.topics_made_anew += 1

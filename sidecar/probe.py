@@ -81,6 +81,8 @@ class Probe:
         self._cause: Cause | None = None
         self.leaderless: frozenset[tuple[str, int]] = frozenset()
         """Partitions of the schedule topics that no broker led when it last answered a `ping`."""
+        self.topic_ids: dict[str, str] = {}
+        """The ids of the schedule topics that there were then."""
         self.admin = make_admin(settings, error_cb=self._told.append, logger=self)
 
     def ask(self, timeout_s: float) -> Cause | None:
@@ -97,10 +99,11 @@ class Probe:
         """As `ask`, with a question that is cheap for large clusters, too; a refusal also counts as an answer."""
         topics = self._settings.topic_names.schedule_topics(self._settings.levels)
         # Describing a topic never makes a broker create it, as a metadata request may.
-        answer = self._outcome(lambda: TopicAdmin(self.admin, self._settings).leaderless(topics, timeout_s))
+        answer = self._outcome(lambda: TopicAdmin(self.admin, self._settings).look(topics, timeout_s))
         if isinstance(answer, Cause):
             return answer
-        self.leaderless = frozenset(answer or ())
+        self.leaderless = frozenset(answer.leaderless if answer is not None else ())
+        self.topic_ids = answer.ids if answer is not None else {}
         return None
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:

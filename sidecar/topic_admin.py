@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo
 from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
@@ -17,6 +18,15 @@ _NO_SUCH_TOPIC = (
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 )
+
+
+class TopicsSeen(NamedTuple):
+    """How topics are."""
+
+    leaderless: set[tuple[str, int]]
+    """Partitions that no broker leads."""
+    ids: dict[str, str]
+    """By topic, of those that there are; one that is made anew has another."""
 
 
 class TopicAdmin:
@@ -43,12 +53,15 @@ class TopicAdmin:
 
     def leaderless(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> set[tuple[str, int]]:
         """The partitions that no broker leads."""
-        return {
-            (topic, info.id)
-            for topic, infos in self._partitions(topics, timeout_s).items()
-            for info in infos
-            if info.leader is None
-        }
+        return self.look(topics, timeout_s).leaderless
+
+    def look(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> "TopicsSeen":
+        """What an observer wants to know of topics, with one question."""
+        described = self._described(topics, timeout_s)
+        return TopicsSeen(
+            {(topic, info.id) for topic, seen in described.items() for info in seen.partitions if info.leader is None},
+            {topic: str(seen.topic_id) for topic, seen in described.items()},
+        )
 
     def create_topic(self, topic: str) -> int:
         """How many partitions it has then; 0 where that is not known in time."""
@@ -59,7 +72,9 @@ class TopicAdmin:
             config=group_topic_configs(self._settings, topic),
         )
         try:
-            self._admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+            # Without a time-out of its own a request waits for librdkafka's 60 s, and the loop with it.
+            asked = self._admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+            asked[topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -85,15 +100,21 @@ class TopicAdmin:
     def _partitions(
         self, topics: Collection[str], timeout_s: float = _TIMEOUT_S
     ) -> dict[str, list[TopicPartitionInfo]]:
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
-        return {topic: _partitions_of(answer) for topic, answer in described.items()}
+        described = self._described(topics, timeout_s)
+        return {topic: list(described[topic].partitions) if topic in described else [] for topic in topics}
+
+    def _described(self, topics: Collection[str], timeout_s: float) -> dict[str, TopicDescription]:
+        """Those that there are."""
+        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
+        found = {topic: _described(answer) for topic, answer in asked.items()}
+        return {topic: description for topic, description in found.items() if description is not None}
 
 
-def _partitions_of(answer: Future[TopicDescription]) -> list[TopicPartitionInfo]:
+def _described(answer: Future[TopicDescription]) -> TopicDescription | None:
     """None where there is no such topic."""
     try:
-        return list(answer.result().partitions)
+        return answer.result()
     except KafkaException as error:
         if error.args[0].code() in _NO_SUCH_TOPIC:
-            return []
+            return None
         raise

@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from sidecar.clients import admin_client
-from sidecar.errors import TimewheelError
 from sidecar.metrics import TopicMetrics, queue_label
 from sidecar.settings import Settings
 from sidecar.topic_plan import plan_topics
@@ -45,15 +44,16 @@ class TopicWatch(WatchThread):
 
     def _run(self) -> None:
         # A client each time: none that is not polled may wait for brokers that are away.
-        while not self._left.wait(self.look(self._make_admin(self._settings))):
+        while not self._left.wait(self.look()):
             pass
 
-    def look(self, admin: AdminClient) -> float:
+    def look(self) -> float:
         """Look once; after how many seconds to look again."""
         try:
+            admin = self._make_admin(self._settings)
             self._tell_retention(admin)
             findings = set(check_topics(admin, self._settings))
-        except (KafkaException, TimewheelError) as error:
+        except Exception as error:  # noqa: BLE001  # what merely watches must not end, whatever it meets
             log.info("topics not checked", reason=str(error))
             return AGAIN_AFTER_S
         # What was wrong at the start has been told there.

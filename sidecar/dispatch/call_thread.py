@@ -70,10 +70,12 @@ class CallThread:
 
     Args:
         progress: the count of Kafka's answers so far; a call that gets answers, even "try again", is not stuck.
+        stuck_after_s: how long a call may be without an answer.
     """
 
-    def __init__(self, progress: Callable[[], int]) -> None:
+    def __init__(self, progress: Callable[[], int], stuck_after_s: float = STUCK_AFTER_S) -> None:
         self._progress = progress
+        self._stuck_after_s = stuck_after_s
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._done = threading.Event()
         self._failure: BaseException | None = None
@@ -92,8 +94,8 @@ class CallThread:
         while not self._done.wait(_LOOK_S):
             waited_s = waited_s + _LOOK_S if self._progress() == seen else 0.0
             seen = self._progress()
-            if waited_s >= STUCK_AFTER_S or (give_up() and waited_s >= _GIVE_UP_AFTER_S):
-                raise ClientsLostError(f"a transaction call has not returned for {waited_s:.0f} s")
+            if waited_s >= self._stuck_after_s or (give_up() and waited_s >= _GIVE_UP_AFTER_S):
+                raise ClientsLostError(f"a call to Kafka has not returned for {waited_s:.0f} s")
         if self._failure is not None:
             raise self._failure
 

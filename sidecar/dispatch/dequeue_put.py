@@ -127,7 +127,11 @@ class DequeuePut:
             verdict = verdicts.again(topic)
         if isinstance(verdict, Rejection):
             return verdict
-        partitions[topic] = verdict
+        keyless = self._destinations.known_of_keyless(topic)
+        if keyless is None:
+            partitions[topic] = verdict
+        elif record[2] is None:
+            return keyless
         return None if partition < verdict else unknown_partition(topic, partition, verdict)
 
     def _deliver(self, publishing: Publishing, record: Outgoing) -> Rejection | None:

@@ -16,6 +16,9 @@ from sidecar.records import Rejection
 
 KNOWN_FOR_MS = 10_000
 UNKNOWN_FOR_MS = 100
+UNANSWERED_FOR_MS = 30_000
+"""How long a topic that Kafka did not create in time is not asked for again: each attempt holds up the loop for 5 s."""
+
 _KNOWN_MAX = 10_000
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY)
@@ -60,6 +63,10 @@ class Destinations:
         self._create_topic = create_topic
         self._count_group_topics = count_group_topics
         self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
+        self._refusing: dict[str, tuple[float, Rejection]] = {}
+        self._refusing_keyless: dict[str, tuple[float, Rejection]] = {}
+        self._unanswered: dict[str, tuple[float, KafkaError]] = {}
+        """Topics whose creation has got no answer."""
 
     def judge(self, topic: str, *, fresh: bool = False) -> int | Rejection:
         """How many partitions the topic has, or why nothing can be delivered to it.
@@ -90,6 +97,8 @@ class Destinations:
 
     def known(self, topic: str) -> int | Rejection | None:
         """The verdict, if Kafka has been asked not long ago."""
+        if (rejection := self._current(self._refusing, topic)) is not None:
+            return rejection
         expires_ms, verdict = self._verdicts.get(topic, (0.0, None))
         return verdict if self._clock.monotonic_ms() < expires_ms else None
 
@@ -104,6 +113,27 @@ class Destinations:
         """Ask Kafka again for everything: a delivery failed in a way that fresh metadata may explain."""
         self._verdicts.clear()
 
+    def refuses(self, topic: str, rejection: Rejection) -> None:
+        """The topic takes nothing of ours, as a record has shown: for a while no other is sent to find that out."""
+        self._refusing[topic] = self._clock.monotonic_ms() + KNOWN_FOR_MS, rejection
+
+    def refuses_keyless(self, topic: str, rejection: Rejection) -> None:
+        """The same of records without a key: it is compacted."""
+        self._refusing_keyless[topic] = self._clock.monotonic_ms() + KNOWN_FOR_MS, rejection
+
+    def known_of_keyless(self, topic: str) -> Rejection | None:
+        """What a record without a key is to hear there, if Kafka has refused one not long ago."""
+        return self._current(self._refusing_keyless, topic)
+
+    def _current(self, refusing: dict[str, tuple[float, Rejection]], topic: str) -> Rejection | None:
+        if topic not in refusing:
+            return None
+        expires_ms, rejection = refusing[topic]
+        if self._clock.monotonic_ms() < expires_ms:
+            return rejection
+        del refusing[topic]
+        return None
+
     def _find_all(self, topics: Collection[str]) -> dict[str, int | Rejection]:
         partitions = self._count_partitions(topics)
         missing = [topic for topic in topics if not partitions[topic]]
@@ -115,11 +145,18 @@ class Destinations:
         return found
 
     def _create(self, topic: str) -> int | Rejection:
+        until_ms, silence = self._unanswered.get(topic, (0.0, None))
+        if silence is not None and self._clock.monotonic_ms() < until_ms:
+            raise KafkaException(silence)
+        self._unanswered.pop(topic, None)
         try:
             partitions = self._create_topic(topic)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
             if error.retriable() or error.code() in _NO_ANSWER:
+                if len(self._unanswered) >= _KNOWN_MAX:
+                    self._unanswered.clear()
+                self._unanswered[topic] = self._clock.monotonic_ms() + UNANSWERED_FOR_MS, error
                 raise
             return Rejection(
                 ErrorCode.DESTINATION_REFUSED,

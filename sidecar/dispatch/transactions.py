@@ -21,6 +21,9 @@ CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
 
 AGAIN_AFTER_S = 0.1
+COMMIT_STUCK_AFTER_S = 20.0
+"""Without transactions the records are there: new clients would send them again, so the commit gets more time."""
+
 """How long to wait before a commit is repeated that was refused at once."""
 
 _COORDINATOR_AWAY = frozenset(
@@ -222,11 +225,13 @@ class AtLeastOnce:
         commit_offsets: Callable[[list[TopicPartition]], object],
         failures: list[Refusal],
         is_stopping: Callable[[], bool],
+        make_caller: Callable[[], Caller] = lambda: CallThread(lambda: 0, COMMIT_STUCK_AFTER_S),
     ) -> None:
         self._producer = producer
         self._commit_offsets = commit_offsets
         self._failures = failures
         self._is_stopping = is_stopping
+        self._caller = make_caller()
         self._offsets: list[TopicPartition] = []
         self.produce: Produce = producer.produce
 
@@ -248,9 +253,15 @@ class AtLeastOnce:
                 raise StoppedWaitingError("flush: kafka does not answer")
         if self._failures:
             raise TransactionAbortedError(self._failures[0][2])
+        offsets = self._offsets
+
+        def commit() -> None:
+            self._commit_offsets(offsets)
+
         while True:
             try:
-                self._commit_offsets(self._offsets)
+                self._caller.submit(commit)
+                self._caller.result(self._is_stopping)
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if not error.retriable() and error.code() not in _COORDINATOR_AWAY:
@@ -269,6 +280,7 @@ class AtLeastOnce:
         return self._failures[:]
 
     def close(self) -> None:
+        self._caller.close()
         _let_go(self._producer)
 
 

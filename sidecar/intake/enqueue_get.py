@@ -101,6 +101,7 @@ class EnqueueGet:
     def close(self) -> None:
         """Close every source: the session is over, and what the consumer still tells is of no interest."""
         self._is_closed = True
+        self._health.stopped.clear()  # the next session finds out by itself
         self._drop(list(self.sources))
 
     def fail(self, source: Source, error: Exception) -> None:

@@ -1,5 +1,6 @@
 """What a loop removes of its directory: never what belongs to a partition of its own."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from sidecar.leftovers import LOOK_EVERY_MS
 from sidecar.store.errors import CorruptFile
 from tests.simulation.test_pending_on_fake import WheelWorld
+from tests.support.logged import logged
 
 
 def test_only_the_stores_of_other_sidecars_partitions_are_removed(
@@ -30,3 +32,17 @@ def test_only_the_stores_of_other_sidecars_partitions_are_removed(
     loop.turn()
     assert [source.partition for source in world.wheels(loop)] == [1 - closed.partition]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["wheel-0", "wheel-1"]
+
+
+def test_a_directory_that_cannot_be_listed_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = WheelWorld(tmp_path)
+    loop = world.begun()
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "glob", broken)
+    world.clock.advance(LOOK_EVERY_MS)
+    with logged() as lines:
+        loop.turn()
+    assert [line["event"] for line in lines] == ["directory not read"]

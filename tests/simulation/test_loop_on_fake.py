@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from connectors.contract import DelayLevels
 from connectors.kafka import consumer_config, transactional_config
-from connectors.testing import InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
+from connectors.testing import TIME_OUT, InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call, Caller, InlineCaller
@@ -368,3 +368,115 @@ def once() -> Callable[[], bool]:
     """A condition that holds from the second time on: one turn."""
     asked = iter([False])
     return lambda: next(asked, True)
+
+
+def _others_go_on(world: World, bad: bytes, within_ms: int) -> Health:
+    """A record that never goes out, on one level, holds up its own partition: those on another level do go out."""
+    loop, health = watched(world)
+    run(world, loop, lambda: loop.sources != [])
+    world.schedule_for_level(1, bad)
+    world.schedule(0)
+    for _ in range(60):
+        world.schedule_for_level(2)
+    world.schedule(0)
+    until_ms = world.clock.monotonic_ms() + within_ms
+    while len(world.delivered()) < 60 and world.clock.monotonic_ms() < until_ms:
+        loop.turn()
+        world.clock.advance(20)
+    assert len(world.delivered()) == 60
+    return health
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN, KafkaError._MSG_TIMED_OUT, KafkaError.KAFKA_STORAGE_ERROR])
+def test_what_kafka_refuses_for_now_holds_up_its_own_partition_alone(code: int) -> None:
+    """Of a leader that this sidecar does not reach, for one, Kafka knows nothing."""
+    world = World(2)
+    world.kafka.create_topic("odd")
+    world.kafka.faults.refuse("odd", code=code)
+    _others_go_on(world, b"odd", within_ms=30_000)
+    aborted = world.metrics.transactions.labels("aborted")._value.get()
+    assert 0 < aborted < 600, "it is tried again without a pause"
+
+
+def test_dead_letters_without_a_leader_hold_up_the_partition_of_a_rejected_record_alone() -> None:
+    world = World(2)
+    world.kafka.take_leader(world.names.dead_letter("g"), 0, 3_600_000)
+    _others_go_on(world, b"no such topic", within_ms=60_000)
+
+
+def test_a_retry_topic_that_is_not_created_in_time_holds_up_its_own_partition_alone() -> None:
+    world = World(2)
+    world.kafka.faults.policy = lambda label, _: TIME_OUT if label == "create_topics:before" else None
+    health = _others_go_on(world, b"RETRY-some-group", within_ms=40_000)
+    assert health.is_alive()
+    assert world.kafka.faults.hits["create_topics:before"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("code", "key"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, b"key"), (KafkaError.INVALID_RECORD, None)]
+)
+def test_a_topic_that_refuses_all_that_is_sent_costs_a_few_transactions(code: int, key: bytes | None) -> None:
+    """No right to write, or a compacted topic and no keys."""
+    world = World(2)
+    world.kafka.create_topic("odd")
+    world.kafka.faults.refuse("odd", code=code)
+    loop, _ = watched(world)
+    producer = world.kafka.producer({})
+    for _ in range(300):
+        producer.produce(world.names.level(1), b"v", key, headers=[("REAL_TOPIC", b"odd")])
+    producer.flush(10)
+    run(world, loop, lambda: len(world.dead()) == 300)
+    aborted = world.metrics.transactions.labels("aborted")._value.get()
+    assert aborted < 30
+
+
+def test_a_partition_that_was_stopped_is_not_told_as_such_by_the_next_session() -> None:
+    world = World(1)
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    topic = world.names.level(1)
+    beyond = world.kafka.consumer({"group.id": "g", "enable.auto.commit": False})
+    beyond.commit(offsets=[TopicPartition(topic, 0, 3, "{}")], asynchronous=False)
+
+    def session() -> tuple[Loop, Process]:
+        process = world.kafka.process("sidecar")
+        clients = make_clients(process, world.settings, clock, InlineCaller())
+        return Loop(world.settings, clients, clock, health, world.metrics), process
+
+    def lost() -> bool:
+        raise ClientsLostError("fenced")
+
+    loop, process = session()
+    run(world, loop, lambda: bool(health.stopped))
+    world.schedule(120)
+    with pytest.raises(ClientsLostError):
+        loop.run(lost)
+    health.session_ended()
+    process.kill()
+    loop, _ = session()
+    run(world, loop, lambda: len(world.delivered()) >= 100)
+    assert not health.stopped
+    assert world.metrics.stopped_partitions._value.get() == 0
+
+
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
+    world = World(2)
+    clock = HighWaterClock(world.clock)
+    health = Health(clock)
+    for life in range(2):
+        process = world.kafka.process("sidecar")
+        clients = make_clients(process, world.settings, clock, InlineCaller())
+        loop = Loop(world.settings, clients, clock, health, world.metrics)
+        world.schedule_for_level(1)
+        world.schedule(0)
+        run(world, loop, lambda life=life: len(world.delivered()) > life)  # type: ignore[misc]
+        if life == 0:
+            topic = world.names.level(1)
+            world.kafka.admin({}).delete_topics([topic])[topic].result()
+            world.kafka.create_topic(topic, 2, {"message.timestamp.type": "LogAppendTime"})
+            health.topics_made_anew += 1
+            world.clock.advance(1_000)
+            with pytest.raises(ClientsLostError, match="created again"):
+                loop.run(lambda: False)
+            process.kill()
+    assert len(world.delivered()) == 2

@@ -1,12 +1,14 @@
 """Records first, then the progress, on a cluster without transactions."""
 
+import threading
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from sidecar.dispatch.call_thread import CallThread, InlineCaller
 from sidecar.dispatch.transactions import AtLeastOnce, TransactionAbortedError
-from sidecar.errors import StoppedWaitingError
+from sidecar.errors import ClientsLostError, StoppedWaitingError
 
 OFFSETS = [TopicPartition("SCHEDULE_TOPIC_XXXX-1", 0, 7)]
 
@@ -21,6 +23,8 @@ class Delivered:
 
     def poll(self, _timeout_s: float) -> int:
         return 0
+
+    def purge(self) -> None: ...
 
 
 class Group:
@@ -37,7 +41,7 @@ class Group:
 
 
 def begun(group: Group, *, is_stopping: bool = False) -> AtLeastOnce:
-    publishing = AtLeastOnce(cast(Producer, Delivered()), group.commit, [], lambda: is_stopping)
+    publishing = AtLeastOnce(cast(Producer, Delivered()), group.commit, [], lambda: is_stopping, InlineCaller)
     publishing.begin()
     publishing.commit(OFFSETS)
     return publishing
@@ -60,10 +64,26 @@ def test_a_stop_does_not_wait_for_a_coordinator() -> None:
         begun(Group(KafkaError.NOT_COORDINATOR), is_stopping=True).settle()
 
 
+def test_a_commit_that_never_returns_is_left_behind() -> None:
+    """As librdkafka's does while a broker takes connections and answers nothing."""
+    returns = threading.Event()
+    publishing = AtLeastOnce(
+        cast(Producer, Delivered()),
+        lambda _: returns.wait(60),
+        [],
+        lambda: False,
+        lambda: CallThread(lambda: 0, stuck_after_s=0.2),
+    )
+    publishing.begin()
+    publishing.commit(OFFSETS)
+    with pytest.raises(ClientsLostError, match="has not returned"):
+        publishing.settle()
+    returns.set()
+    publishing.close()
+
+
 class Fatal(Delivered):
     """A producer that is of no more use, and says so to whoever serves its reports."""
-
-    def purge(self) -> None: ...
 
     def poll(self, _timeout_s: float) -> int:
         raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "fatal", True))

@@ -9,7 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.contract import ErrorCode, TopicNames
 from connectors.testing import ManualClock
-from sidecar.dispatch.destinations import KNOWN_FOR_MS, UNKNOWN_FOR_MS, Destinations, unknown_partition
+from sidecar.dispatch.destinations import (
+    KNOWN_FOR_MS,
+    UNANSWERED_FOR_MS,
+    UNKNOWN_FOR_MS,
+    Destinations,
+    unknown_partition,
+)
 from sidecar.records import Rejection
 
 
@@ -121,6 +127,36 @@ def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
     for _ in range(2):
         with pytest.raises(KafkaException):
             destinations.judge("orders")
+
+
+def test_a_topic_that_is_not_created_in_time_is_not_asked_for_again_at_once(make: Make) -> None:
+    """Each attempt holds up the loop."""
+    destinations, cluster, clock = make(orders=1)
+    cluster.refusal = KafkaError._TIMED_OUT
+    for _ in range(3):
+        with pytest.raises(KafkaException):
+            destinations.judge("RETRY-billing")
+        cluster.refusal = KafkaError.POLICY_VIOLATION  # what it would hear, were it asked
+        destinations.forget()
+    assert destinations.judge("orders") == 1
+    cluster.refusal = None
+    clock.advance(UNANSWERED_FOR_MS)
+    assert destinations.judge("RETRY-billing") == 1
+
+
+def test_a_topic_that_has_refused_a_record_is_believed_for_a_while(make: Make) -> None:
+    destinations, _, clock = make(orders=2, compacted=1)
+    refusal = Rejection(ErrorCode.DESTINATION_REFUSED, "no right to write")
+    destinations.refuses("orders", refusal)
+    destinations.refuses_keyless("compacted", refusal)
+    destinations.forget()
+    assert destinations.judge("orders") is refusal
+    assert destinations.judge("compacted") == 1
+    assert destinations.known_of_keyless("compacted") is refusal
+    assert destinations.known_of_keyless("orders") is None
+    clock.advance(KNOWN_FOR_MS)
+    assert destinations.judge("orders") == 2
+    assert destinations.known_of_keyless("compacted") is None
 
 
 # --- retry and dead-letter topics -------------------------------------------------------------------------------------

@@ -76,6 +76,21 @@ def test_a_point_is_five_seconds_and_points_add_up_over_workers() -> None:
     assert told["hour"]["deliveries"] == 110
 
 
+@pytest.mark.parametrize("step_ms", [30 * 86_400_000, -86_400_000])
+def test_a_clock_that_steps_stops_no_points(step_ms: int) -> None:
+    clock, metrics = ManualClock(), Metrics("1")
+    clock.advance(10 * 86_400_000)
+    history = History(metrics, clock)
+    for step in (step_ms, -step_ms, 0):
+        clock.step_wall(step)
+        for _ in range(120):
+            clock.advance(1_000)
+            deliver(metrics, "1", [1])
+            history.tick(0)
+    assert 3 * 24 <= len(history.points) <= 3 * 24 + 3
+    assert sum(count for _, count in history.minute()["1"]) <= 65
+
+
 def test_it_keeps_an_hour_and_no_more() -> None:
     clock, metrics = ManualClock(), Metrics("1")
     history = History(metrics, clock)

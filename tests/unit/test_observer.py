@@ -25,6 +25,7 @@ class Brokers:
         self.cause: Cause | None = None
         self.asked: list[str] = []
         self.leaderless = frozenset[tuple[str, int]]()
+        self.topic_ids: dict[str, str] = {}
 
     def ask(self, timeout_s: float) -> Cause | None:
         self.asked.append("ask")
@@ -116,3 +117,15 @@ def test_a_partition_without_a_leader_is_told_while_it_is_read_here() -> None:
     observed.brokers.leaderless = frozenset()
     observed.seconds(PING_EVERY_MS // 1_000)
     assert observed.health.warnings() == []
+
+
+def test_a_topic_that_is_made_anew_is_told_and_begins_another_session() -> None:
+    observed = Observed()
+    told = []
+    for ids in ({"a": "1", "b": "1"}, {"a": "1", "b": "1"}, {"a": "1"}, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}):
+        observed.brokers.topic_ids = ids
+        with logged() as lines:
+            observed.seconds(PING_EVERY_MS // 1_000)
+        told.append([line["topic"] for line in lines])
+    assert told == [[], [], [], ["b"], []]
+    assert observed.health.topics_made_anew == 1

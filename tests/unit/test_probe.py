@@ -147,6 +147,15 @@ def test_a_ping_finds_the_schedule_partitions_without_a_leader() -> None:
     probe = Probe(SETTINGS, lambda *_, **_told_by: cast(AdminClient, kafka.admin()), nowhere)
     assert probe.ping(1) is None
     assert probe.leaderless == {(topic, 1)}
+    ids = probe.topic_ids
+    assert ids.keys() == {topic, SETTINGS.topic_names.wheel}
+    kafka.admin().delete_topics([topic])[topic].result()
+    kafka.create_topic(topic, 3)
+    assert probe.ping(1) is None
+    assert {name for name in ids if probe.topic_ids[name] != ids[name]} == {topic}
+    kafka.take_leader(topic, 1, 10_000)
+    assert probe.ping(1) is None
+    assert probe.leaderless == {(topic, 1)}
     kafka.clock.advance(10_000)  # type: ignore[attr-defined]
     assert probe.ping(1) is None
     assert probe.leaderless == frozenset()

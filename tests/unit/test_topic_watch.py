@@ -1,13 +1,16 @@
 """How the schedule topics are looked after, beside the loop."""
 
+import threading
 from typing import cast
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
 from connectors.testing import InMemoryKafka, ManualClock
+from sidecar.errors import UsageError
 from sidecar.metrics import TopicMetrics
-from sidecar.settings import load_settings
+from sidecar.settings import Settings, load_settings
 from sidecar.topic_plan import plan_topics
 from sidecar.topic_watch import AGAIN_AFTER_S, CHECK_EVERY_S, TopicWatch
 from tests.support.logged import logged
@@ -26,13 +29,12 @@ class Watched:
             is_wheel = plan.name == SETTINGS.topic_names.wheel
             self.kafka.create_topic(plan.name, 1, {**plan.configs, **(wheel_configs if is_wheel else {})})
         self.registry = CollectorRegistry()
-        self.watch = TopicWatch(SETTINGS, TopicMetrics(self.registry))
-        self.admin = cast(AdminClient, self.kafka.admin())
+        self.watch = TopicWatch(SETTINGS, TopicMetrics(self.registry), lambda _: cast(AdminClient, self.kafka.admin()))
         self.again_after_s = 0.0
 
     def look(self) -> list[dict[str, object]]:
         with logged() as lines:
-            self.again_after_s = self.watch.look(self.admin)
+            self.again_after_s = self.watch.look()
         return [dict(line) for line in lines]
 
     def told(self, name: str, queue: str) -> float | None:
@@ -89,8 +91,20 @@ def test_topics_that_cannot_be_looked_at_are_looked_at_again_soon() -> None:
 
 
 def test_it_ends_when_it_is_told_to() -> None:
-    watched = Watched()
-    watch = TopicWatch(SETTINGS, TopicMetrics(CollectorRegistry()), lambda _: watched.admin)
+    watch = Watched().watch
     with watch:
         pass
     assert not watch._thread.is_alive()
+
+
+def test_it_goes_on_where_its_client_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = threading.Semaphore(0)
+
+    def make(_: Settings) -> AdminClient:
+        made.release()
+        raise UsageError("kafka: Failed to create thread: Resource temporarily unavailable (11)")
+
+    monkeypatch.setattr("sidecar.topic_watch.AGAIN_AFTER_S", 0.01)
+    with logged(), TopicWatch(SETTINGS, TopicMetrics(CollectorRegistry()), make):
+        for _ in range(3):
+            assert made.acquire(timeout=10), "it has ended"
