@@ -12,10 +12,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from connectors.bounded_call import ends_within
 from connectors.client_options import for_consumer, for_producer
 from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters.cluster import until_answered
 from connectors.kafka import common_config, transactional_config
+from connectors.kafka_errors import PASSING
 from spark.alerts import Alert, Progress, as_json
 from spark.errors import AuditError, NotAnsweredError
 from spark.kafka_options import for_librdkafka
@@ -92,6 +94,8 @@ class KafkaAlerts:
         servers = options["bootstrap.servers"]
         others = {name: value for name, value in for_librdkafka(options).items() if name != "bootstrap.servers"}
         self._failures: list[KafkaError] = []
+        self._is_left = False
+        """Whether a call has not returned: the producer takes no other."""
         try:
             _create_topic(AdminClient(common_config(servers, for_producer(others), group)), topic, replication_factor)
             self._producer = Producer(
@@ -150,16 +154,36 @@ class KafkaAlerts:
                 self._produce(json.dumps(as_json(alert)).encode(), alert.id.encode())
                 raised[alert.destination or "none"] += 1
             place = TopicPartition(self._topic, 0, 0, json.dumps(progress._asdict()))
-            producer.send_offsets_to_transaction([place], self._consumer.consumer_group_metadata(), _TIMEOUT_S)
+            self._send_offsets(place)
             until_answered(producer.commit_transaction)
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
         except BaseException:  # Spark has failed meanwhile: readers are not to wait for the time-out
-            with suppress(KafkaException):
-                producer.abort_transaction(_TIMEOUT_S)
+            if not self._is_left:
+                with suppress(KafkaException):
+                    producer.abort_transaction(_TIMEOUT_S)
             raise
         self._metrics.judged(raised, progress.judged_until_ms)
         return raised.total()
+
+    def _send_offsets(self, place: TopicPartition) -> None:
+        """The progress joins the transaction. librdkafka waits for as long as that may last, whatever it is told.
+
+        Raises:
+            NotAnsweredError: Kafka does not answer.
+            KafkaException: it refuses.
+        """
+        metadata = self._consumer.consumer_group_metadata()
+
+        def send() -> None:
+            self._producer.send_offsets_to_transaction([place], metadata, _TIMEOUT_S)
+
+        if not ends_within(_TIMEOUT_S, send, "alerts-progress"):
+            self._is_left = True
+            raise NotAnsweredError(
+                f"Kafka does not take the progress of {self._group} within {_TIMEOUT_S:.0f} s; what this look has "
+                "found is not seen, and a start raises it"
+            )
 
     def close(self) -> None:
         self._consumer.close()
@@ -204,6 +228,8 @@ class KafkaAlerts:
             until_answered(self._producer.abort_transaction)
         except KafkaException as failed:
             reason = f"{reason}; {failed.args[0].str()}"
+        if error.code() in PASSING:
+            return NotAnsweredError(f"Kafka does not take the alerts: {reason}; a start goes on where this one was")
         return AuditError(f"Kafka refuses the alerts: {reason}; start it again, and it goes on where it was")
 
 

@@ -52,7 +52,15 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     with step(f"reading {len(found)} destinations"):
         _append(spark, cluster, job, existing, found, path, is_first=False)
     # Kafka does not tell of topics that its client has no right to.
-    notes = [] if ours else [f"No topic of the sidecar's is to be seen, such as {job.names.wheel}: nothing was read."]
+    hidden = [topic for topic in job.names.schedule_topics(job.levels) if topic not in existing]
+    notes = []
+    if not ours:
+        notes = [f"No topic of the sidecar's is to be seen, such as {job.names.wheel}: nothing was read."]
+    elif hidden:
+        notes = [
+            f"No topic {', '.join(hidden)} is to be seen: what was asked for there was not judged. It does not exist, "
+            "or it may not be described, or the sidecar has other --levels."
+        ]
     notes += [
         f"No topic {topic} is to be seen, which messages are for: it does not exist, or it may not be described."
         for topic in sorted(named - existing.keys())

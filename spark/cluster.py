@@ -86,12 +86,13 @@ class Cluster:
         return found
 
     def written(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The ends of these partitions, with what is not committed yet."""
+        """The ends of those of these partitions that hold something, with what is not committed yet."""
         wanted = [TopicPartition(topic, partition) for topic, partition in places]
         if not wanted:
             return {}
         listed = self._listed(wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        return {place: found.offset for place, found in listed.items()}
+        begins = self._offsets(wanted, OffsetSpec.earliest())
+        return {place: found.offset for place, found in listed.items() if begins[place] < found.offset}
 
     def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
         """Of partitions in which a transaction has been open since that was `written`, where it begins.

@@ -78,27 +78,38 @@ class Ingest:
         self._topics = self._open()
         self._named = set(job.rules.destinations)
         self._marked_ms = 0
+        self._looked: tuple[int, dict[Place, int]] | None = None
+        """When it was last asked how far everything has been written by then, until all of that has been read."""
         self._compacted_ms, self._vacuumed_ms = now_ms(), 0
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def run_available(self) -> None:
-        """Read what there is, and end.
+    def run_available(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Read what there is, and end; or what has been read when it is told to stop.
 
         Raises:
             AuditError: a query has failed.
         """
         began_ms = self._now_ms()
         self._discover()
+        written: dict[Place, int] = {}
         done: set[int] = set()
         while waiting := sorted(set(self._topics) - done):
+            written |= self._written(waiting)
             for number in waiting:
                 self._start(number, availableNow=True)
             for number in waiting:
-                self._await(number)
+                if not self._await(number, is_stopped):
+                    return
             done |= set(waiting)
             self._discover()
-        if self._topics:
+        held = self._cluster.held_back(written)
+        for (topic, partition), offset in sorted(held.items()):
+            self._tell(
+                f"{topic}, partition {partition}: a transaction is open, and nothing from offset {offset} on was read; "
+                "alerts wait until a run finds it ended"
+            )
+        if self._topics and not held:
             self._mark(began_ms)
         self._compact()
 
@@ -144,11 +155,23 @@ class Ingest:
         )
         self._tell(f"query {number} reads {_named(topics)}")
 
-    def _await(self, number: int) -> None:
+    def _await(self, number: int, is_stopped: Callable[[], bool]) -> bool:
+        """Whether it has come to its end; else all are told to stop."""
         try:
-            self._queries[number].awaitTermination()
+            while not self._queries[number].awaitTermination(1):
+                if is_stopped():
+                    for query in self._queries.values():
+                        query.stop()
+                    return False
         except StreamingQueryException as error:
             raise _failed(number, error) from error
+        return True
+
+    def _written(self, numbers: Iterable[int]) -> dict[Place, int]:
+        """How far the topics of these queries are written, open transactions included."""
+        existing = self._cluster.topics()
+        topics = [topic for number in numbers for topic in self._topics[number]]
+        return self._cluster.written([(topic, partition) for topic in topics for partition in existing.get(topic, [])])
 
     def _check(self) -> None:
         for number, query in self._queries.items():
@@ -223,21 +246,25 @@ class Ingest:
     def _caught_up_ms(self) -> int | None:
         """Up to when everything has been read; None where something has not, or there is nothing to read yet.
 
-        Queries that find nothing new tell of no progress: so the ends of the topics are held against what is committed.
+        Queries that find nothing new tell of no progress: so what was written by then is held against what is
+        committed.
+        What lies behind an open transaction is written, and read once that has ended.
         """
         if not self._topics:
             return None
-        now_ms = self._now_ms()
-        existing = self._cluster.topics()
-        for number, topics in self._topics.items():
-            places = [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
-            ends = {place: found.end for place, found in self._cluster.ranges(places).items()}
-            read = committed_offsets(self._spark, f"{self._checkpoint}/{number}")
-            if any(read.get(place, 0) < end for place, end in ends.items()):
-                return None
+        if self._looked is None:
+            now_ms = self._now_ms()
+            self._looked = now_ms, self._written(self._topics)
+        at_ms, written = self._looked
+        read: dict[Place, int] = {}
+        for number in self._topics:
+            read |= committed_offsets(self._spark, f"{self._checkpoint}/{number}")
+        if any(read.get(place, 0) < end for place, end in written.items()):
+            return None
+        self._looked = None
         known = len(self._topics)
         self._discover()  # what has been read just now may name a destination that nobody reads
-        return now_ms if len(self._topics) == known else None
+        return at_ms if len(self._topics) == known else None
 
     def _mark(self, until_ms: int) -> None:
         self._write([_row(READ_UNTIL, until_ms)])

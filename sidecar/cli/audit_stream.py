@@ -76,7 +76,7 @@ def stream(
             ingest = Ingest(spark, kafka, job, facts, checkpoint, batch_records, _tell, _now_ms)
             if available_now:
                 with Step("reading what there is"):
-                    ingest.run_available()
+                    ingest.run_available(lambda: bool(stopped))
             else:
                 ingest.run(interval_ms, lambda: bool(stopped))
         finally:

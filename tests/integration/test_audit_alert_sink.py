@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.embedded import EmbeddedKafka
 from spark.alert_sink import MAX_DESTINATIONS, AlertMetrics, KafkaAlerts
 from spark.alerts import Alert, Progress
 from spark.errors import AuditError, NotAnsweredError
@@ -141,6 +142,20 @@ def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_without_kafka_that_is_said(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark.alert_sink._TIMEOUT_S", 1.0)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(NotAnsweredError, match="cannot be written"):
+            sink(Kafka(f"127.0.0.1:{nobody.getsockname()[1]}"), prefix)
+
+
+def test_a_kafka_that_goes_away_is_no_refusal_and_is_not_waited_for_as_long_as_a_transaction_may_last(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedKafka() as broker:
+        options = {"bootstrap.servers": broker.bootstrap_servers}
+        alerts = KafkaAlerts(options, f"{prefix}alerts", prefix, AlertMetrics(), replication_factor=1)
+        assert alerts.put([], until(1_000)) == 0
     monkeypatch.setattr("spark.alert_sink._TIMEOUT_S", 1.0)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

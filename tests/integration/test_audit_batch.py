@@ -28,11 +28,12 @@ FROM = "2030-01-01T00:00:00Z"
 
 
 class Empty(Cluster):
-    """Topics of a partition each, without a record."""
+    """Topics of a partition each, without a record; where the wheel topic is, so are the others of the sidecar's."""
 
-    def __init__(self, *topics: str) -> None:
+    def __init__(self, *topics: str, hidden: str = "") -> None:
         self.options = {}
-        self._topics = topics
+        ours = [topic for topic in NAMES.schedule_topics(LEVELS) if topic != hidden]
+        self._topics = [*topics, *ours] if WHEEL in topics else topics
 
     def topics(self) -> dict[str, list[int]]:
         return {topic: [0] for topic in self._topics}
@@ -117,7 +118,7 @@ def test_a_schedule_topic_that_no_longer_has_what_asked_first_is_named(
 def test_what_is_behind_an_open_transaction_is_named(spark: SparkSession, tmp_path: Path) -> None:
     class Held(Empty):
         def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
-            assert set(written) == {(WHEEL, 0), ("orders", 0)}
+            assert {(WHEEL, 0), ("orders", 0)} <= set(written)
             return {(WHEEL, 0): 17}
 
     (note,) = notes_of(spark, tmp_path, Held(WHEEL, "orders"))
@@ -144,6 +145,12 @@ def test_a_destination_that_is_younger_than_what_is_missing_there_is_named(spark
         "anew begins with a record of 2023-11-14T22:13:35.001+00:00",
         "empty holds nothing",
     ]
+
+
+@pytest.mark.parametrize("hidden", [NAMES.level(1), NAMES.send_back])
+def test_a_schedule_topic_that_is_not_seen_may_hold_messages(spark: SparkSession, tmp_path: Path, hidden: str) -> None:
+    (note,) = notes_of(spark, tmp_path, Empty(WHEEL, "orders", hidden=hidden))
+    assert note.startswith(f"No topic {hidden} is to be seen: what was asked for there was not judged")
 
 
 def test_a_level_beyond_the_table_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.contract import TopicKind, TopicNames
 from spark import tables
 from spark.batch import Job
-from spark.cluster import Cluster, Place, Range
+from spark.cluster import Cluster, Place
 from spark.errors import AuditError
 from spark.facts import SCHEMA
 from spark.reconcile import Rules
@@ -29,6 +30,11 @@ class Topics(Cluster):
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.options = {}
         self.at_ms = AT_MS
+        self.ends: dict[Place, int] = {}
+        """How far partitions are written."""
+        self.open: dict[Place, int] = {}
+        """Where transactions begin that are open."""
+        self.told: list[str] = []
         self._spark = spark
         self._directory = directory
 
@@ -39,8 +45,11 @@ class Topics(Cluster):
     def topics(self) -> dict[str, list[int]]:
         return {path.name: [0] for path in (self._directory / "topics").glob("*")}
 
-    def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
-        return {}
+    def written(self, places: Iterable[Place]) -> dict[Place, int]:
+        return {place: self.ends[place] for place in places if place in self.ends}
+
+    def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
+        return {place: self.open[place] for place in written if place in self.open}
 
     def streams(
         self, spark: SparkSession, _: Mapping[str, str], topics: Iterable[str], names: TopicNames, max_records: int
@@ -56,7 +65,7 @@ class Topics(Cluster):
         """As a process that was started has it."""
         checkpoint = str(self._directory / "checkpoint")
         job = Job(NAMES, LEVELS, Rules(0, destinations=destinations))
-        return Ingest(self._spark, self, job, self.facts, checkpoint, 1_000, lambda _: None, lambda: self.at_ms)
+        return Ingest(self._spark, self, job, self.facts, checkpoint, 1_000, self.told.append, lambda: self.at_ms)
 
     def kinds(self) -> list[str]:
         return sorted(row["kind"] for row in tables.read_facts(self._spark, self.facts).collect())
@@ -88,6 +97,39 @@ def test_a_stream_that_found_no_topics_reads_them_when_they_are_there(topics: To
     topics.write(a_message("orders"))
     topics.ingest().run_available()
     assert topics.kinds() == [READ_UNTIL, "scheduled"]
+
+
+def test_what_lies_behind_an_open_transaction_is_not_taken_for_read(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alert of what is asked for there would never be raised: its time would be judged already."""
+    topics.write(a_message("orders"))
+    topics.ends = {(WHEEL, 0): 3}
+    topics.open = {(WHEEL, 0): 1}
+    topics.ingest().run_available()
+    assert topics.kinds() == ["scheduled"]
+    assert f"{WHEEL}, partition 0: a transaction is open, and nothing from offset 1 on was read" in topics.told[-1]
+    # Watched, it waits for the transaction's end, and then marks the time at which it had looked.
+    committed = {(WHEEL, 0): 1}
+    monkeypatch.setattr("spark.stream.committed_offsets", lambda *_: committed)
+    ingest = topics.ingest()
+    assert ingest._caught_up_ms() is None
+    looked_ms, topics.at_ms = topics.at_ms, topics.at_ms + 60_000
+    topics.ends = {(WHEEL, 0): 9}
+    assert ingest._caught_up_ms() is None
+    committed[WHEEL, 0] = 3
+    assert ingest._caught_up_ms() == looked_ms
+    assert ingest._caught_up_ms() is None, "what has been written since is not read"
+
+
+def test_a_run_over_what_there_is_ends_when_it_is_told_to(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.write(a_message("orders"))
+    awaited = StreamingQuery.awaitTermination
+    monkeypatch.setattr(
+        StreamingQuery, "awaitTermination", lambda query, seconds: awaited(query, seconds) and seconds == 0
+    )
+    topics.ingest().run_available(lambda: True)
+    assert READ_UNTIL not in topics.kinds()
 
 
 def test_a_destination_that_is_made_days_after_it_was_named_is_read(topics: Topics) -> None:
