@@ -105,6 +105,7 @@ def create_topics(admin: AdminClient, settings: Settings) -> list[str]:
             for plan in missing
         ],
         operation_timeout=_TIMEOUT_S,
+        request_timeout=_TIMEOUT_S,
     )
     created = []
     for name, future in futures.items():
@@ -176,7 +177,8 @@ def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Findin
     ]
     if not beyond:
         return []
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(settings.group_id, beyond)])
+    asked = [ConsumerGroupTopicPartitions(settings.group_id, beyond)]
+    answer = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S)
     committed = {(p.topic, p.partition): p.offset for p in answer[settings.group_id].result().topic_partitions}
     ends = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
     begins = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.earliest()), request_timeout=_TIMEOUT_S)

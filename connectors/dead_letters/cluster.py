@@ -143,7 +143,8 @@ class Cluster:
         new = NewTopic(topic, num_partitions=1, replication_factor=self._replication_factor, config=dict(configs))
         with self._asked() as admin:
             try:
-                admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+                asked = admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+                asked[topic].result()
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

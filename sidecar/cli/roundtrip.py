@@ -80,7 +80,7 @@ def _have_topic(admin: AdminClient, topic: str) -> None:
         return
     new = NewTopic(topic, num_partitions=1, config={"retention.ms": str(_RETENTION_MS)})
     try:
-        admin.create_topics([new], operation_timeout=_TIMEOUT_S)[topic].result()
+        admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)[topic].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise failure(error.args[0], f"topic {topic} cannot be created: {error.args[0].str()}") from error

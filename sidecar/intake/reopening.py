@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from sidecar.clock import Clock
 from sidecar.health import Cause
 from sidecar.intake.progress import NoLeaderError
-from sidecar.store.errors import is_disk_full
+from sidecar.store.errors import SlotConflict, is_disk_full
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -93,4 +93,9 @@ def remedy(error: Exception) -> str:
         return "bring the broker back that holds the partition"
     if isinstance(error, KafkaException):
         return "check the brokers, and that the sidecar may describe topics"
+    if isinstance(error, SlotConflict):
+        return (
+            "what waits spans more time than the wheel holds: set slots_total and precision_ms to what they were, or "
+            "to more, until it is delivered"
+        )
     return "check the disk under data_dir"
