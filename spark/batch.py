@@ -66,8 +66,11 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         for topic in sorted(named - existing.keys())
     ]
     notes += [
-        f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
-        for topic in cluster.compacted(found)
+        f"{topic} is compacted: what was asked for there and has been replaced by a later record of the same key was "
+        "not judged, and may have been lost. Set cleanup.policy=delete."
+        if job.names.kind(topic) in _ASKING
+        else f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
+        for topic in cluster.compacted([*ours, *found])
     ]
     notes += _notes_of_removed(spark, cluster, job, _places(existing, [*ours, *found]), path)
     notes += [

@@ -153,6 +153,17 @@ def test_a_schedule_topic_that_is_not_seen_may_hold_messages(spark: SparkSession
     assert note.startswith(f"No topic {hidden} is to be seen: what was asked for there was not judged")
 
 
+@pytest.mark.parametrize(("topic", "told"), [(NAMES.level(1), "was not judged"), ("orders", "counts as missing")])
+def test_a_topic_that_is_compacted_is_named(spark: SparkSession, tmp_path: Path, topic: str, told: str) -> None:
+    class Compacted(Empty):
+        def compacted(self, topics: Iterable[str]) -> list[str]:
+            return [name for name in topics if name == topic]
+
+    (note,) = notes_of(spark, tmp_path, Compacted(WHEEL, "orders"))
+    assert note.startswith(f"{topic} is compacted: ")
+    assert told in note
+
+
 def test_a_level_beyond_the_table_is_named(spark: SparkSession, tmp_path: Path) -> None:
     (note,) = notes_of(spark, tmp_path, Empty(WHEEL, "orders", NAMES.level(6)))
     assert note.startswith(f"{NAMES.level(6)} is of no level of the table")
