@@ -6,7 +6,7 @@ topics a batch names, Kafka is asked once: nobody else's records wait for a thou
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -20,6 +20,8 @@ UNANSWERED_FOR_MS = 30_000
 """How long a topic that Kafka did not create in time is not asked for again: each attempt holds up the loop for 5 s."""
 
 _KNOWN_MAX = 10_000
+
+T = TypeVar("T")
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY)
 
@@ -97,10 +99,7 @@ class Destinations:
 
     def known(self, topic: str) -> int | Rejection | None:
         """The verdict, if Kafka has been asked not long ago."""
-        if (rejection := self._current(self._refusing, topic)) is not None:
-            return rejection
-        expires_ms, verdict = self._verdicts.get(topic, (0.0, None))
-        return verdict if self._clock.monotonic_ms() < expires_ms else None
+        return self._current(self._refusing, topic) or self._current(self._verdicts, topic)
 
     def _remember(self, found: Mapping[str, int | Rejection]) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -125,13 +124,14 @@ class Destinations:
         """What a record without a key is to hear there, if Kafka has refused one not long ago."""
         return self._current(self._refusing_keyless, topic)
 
-    def _current(self, refusing: dict[str, tuple[float, Rejection]], topic: str) -> Rejection | None:
-        if topic not in refusing:
+    def _current(self, kept: dict[str, tuple[float, T]], topic: str) -> T | None:
+        """What is kept of a topic, until its time is over."""
+        if topic not in kept:
             return None
-        expires_ms, rejection = refusing[topic]
-        if self._clock.monotonic_ms() < expires_ms:
-            return rejection
-        del refusing[topic]
+        until_ms, found = kept[topic]
+        if self._clock.monotonic_ms() < until_ms:
+            return found
+        del kept[topic]
         return None
 
     def _find_all(self, topics: Collection[str]) -> dict[str, int | Rejection]:
@@ -145,10 +145,8 @@ class Destinations:
         return found
 
     def _create(self, topic: str) -> int | Rejection:
-        until_ms, silence = self._unanswered.get(topic, (0.0, None))
-        if silence is not None and self._clock.monotonic_ms() < until_ms:
+        if (silence := self._current(self._unanswered, topic)) is not None:
             raise KafkaException(silence)
-        self._unanswered.pop(topic, None)
         try:
             partitions = self._create_topic(topic)
         except KafkaException as exception:

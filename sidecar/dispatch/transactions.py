@@ -21,10 +21,10 @@ CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
 
 AGAIN_AFTER_S = 0.1
+"""How long to wait before a commit is repeated that was refused at once."""
+
 COMMIT_STUCK_AFTER_S = 20.0
 """Without transactions the records are there: new clients would send them again, so the commit gets more time."""
-
-"""How long to wait before a commit is repeated that was refused at once."""
 
 _COORDINATOR_AWAY = frozenset(
     {

@@ -31,7 +31,6 @@ def on_level(prefix: str, destination: str, name: str, qid: int | None = None) -
 def test_a_partition_without_a_leader_holds_up_nobody_else(
     prefix: str, sidecar: SidecarProcess, tmp_path: Path
 ) -> None:
-    (tmp_path / "second").mkdir()
     with two_brokers(tmp_path / "second") as (first, second):
         kafka = Kafka(first.bootstrap_servers)
         orders = kafka.create_topic(f"{prefix}orders", 3)
@@ -90,7 +89,6 @@ def _are_in_their_partitions(delivered: list[Record], half: str) -> None:
 def test_a_schedule_partition_without_a_leader_holds_up_no_other_at_a_start(
     prefix: str, sidecar: SidecarProcess, tmp_path: Path
 ) -> None:
-    (tmp_path / "second").mkdir()
     with two_brokers(tmp_path / "second") as (first, second):
         kafka = Kafka(first.bootstrap_servers)
         orders = kafka.create_topic(f"{prefix}orders", 3)
@@ -133,7 +131,6 @@ def test_a_schedule_partition_without_a_leader_holds_up_no_other_at_a_start(
 def test_a_schedule_partition_without_a_leader_fails_the_requests_alone_that_it_would_take(
     prefix: str, sidecar: SidecarProcess, tmp_path: Path
 ) -> None:
-    (tmp_path / "second").mkdir()
     with two_brokers(tmp_path / "second") as (first, second):
         kafka = Kafka(first.bootstrap_servers)
         orders = kafka.create_topic(f"{prefix}orders", 3)

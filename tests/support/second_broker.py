@@ -57,6 +57,7 @@ class SecondBroker:
 @contextmanager
 def two_brokers(directory: Path) -> Iterator[tuple[EmbeddedKafka, SecondBroker]]:
     """The first runs; the second, once it is started, gets its share of every topic that is made from then on."""
+    directory.mkdir()
     controller_port = any_free()
     fast = {"broker.session.timeout.ms": "3000"}  # until a broker that was killed is known to be gone
     with EmbeddedKafka(controller_port=controller_port, server_properties=fast) as first:
