@@ -148,6 +148,8 @@ class EnqueueGet:
             raise ClientsLostError(f"consumer: {error}") from error
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            if isinstance(failure, KafkaException):
+                raise ClientsLostError(f"consumer: {failure}") from failure
             raise failure
         if not messages:
             return 0

@@ -3,6 +3,7 @@
 Both are stable across processes and versions of Python: they stand on disk. Neither decides anything: the payload does.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,14 +17,18 @@ _SHIFT = np.uint64(29)
 
 
 def hash_ids(ids: Sequence[bytes]) -> Int64Array:
-    """Hashes of message ids, shape (n,), for a whole batch at once; of a longer id the first 64 bytes count.
+    """Hashes of message ids, shape (n,), for a whole batch at once.
 
-    Each eight bytes are folded in with a multiplication and a shift (as splitmix64 does).
+    Each eight bytes are folded in with a multiplication and a shift (as splitmix64 does); of an id of more than 64
+    bytes, those of its BLAKE2b digest.
     """
     if not ids:
         return np.empty(0, np.int64)
+    lengths = np.fromiter(map(len, ids), np.uint64, len(ids))
+    if lengths.max() > _WIDTH:
+        ids = [one if len(one) <= _WIDTH else hashlib.blake2b(one).digest() for one in ids]
     words = np.array(ids, dtype=f"S{_WIDTH}").view(np.uint64).reshape(len(ids), _WIDTH // 8)
-    hashes = np.fromiter(map(len, ids), np.uint64, len(ids)) * _PRIME
+    hashes = lengths * _PRIME
     for column in range(words.shape[1]):
         hashes ^= words[:, column]
         hashes *= _PRIME

@@ -42,8 +42,8 @@ Int32Array = npt.NDArray[np.int32]
 RecordArray = npt.NDArray[np.void]
 """A structured array: of TIMER_LOG_RECORD or of TIMER_WHEEL_SLOT."""
 
-FORMAT_VERSION = 3
-"""Of all files of the store; a change of any layout is a new version and a new golden file."""
+FORMAT_VERSION = 4
+"""Of all files of the store; a change of any layout, or hash, is a new version and a new golden file."""
 
 BLANK = -1
 """A position or time that is none (`TimerWheel.BLANK`)."""

@@ -29,15 +29,15 @@ _WRITTEN = encode(
         extra={"tombstones": [[1, 2]], "boot_id": "b"},
     )
 )
-DICTIONARY = ("timewheel-checkpoint ", "0003 ", '"extra":', "null", "9223372036854775808", "[[[[[[[[")
+DICTIONARY = ("timewheel-checkpoint ", "0004 ", '"extra":', "null", "9223372036854775808", "[[[[[[[[")
 SEEDS = (
     _WRITTEN,
     _WRITTEN[35:],
     _WRITTEN[:34],
-    _WRITTEN.replace(b"0003", b"0004"),
-    _WRITTEN.replace(b"0003", b"two!"),
+    _WRITTEN.replace(b"0004", b"0005"),
+    _WRITTEN.replace(b"0004", b"two!"),
     _WRITTEN[35:].replace(b'"timer_log_start":0', b'"timer_log_start":999'),
-    _WRITTEN[35:].replace(b'"version":3', b'"version":4'),
+    _WRITTEN[35:].replace(b'"version":4', b'"version":5'),
     b"",
 )
 

@@ -33,7 +33,7 @@ CHECKPOINT = Checkpoint(
 )
 
 
-def sealed(body: bytes, version: bytes = b"0003") -> bytes:
+def sealed(body: bytes, version: bytes = b"0004") -> bytes:
     """A file with this body and the checksum that belongs to it."""
     head = b"timewheel-checkpoint " + version + b" "
     return head + b"%08x\n" % crc32(body, crc32(head)) + body
@@ -66,7 +66,7 @@ def test_none_where_there_is_no_file(tmp_path: Path) -> None:
 
 def test_it_starts_with_its_format_version_and_can_be_read_by_eye() -> None:
     data = checkpoints.encode(CHECKPOINT)
-    assert re.fullmatch(rb'timewheel-checkpoint 0003 [0-9a-f]{8}\n\{"version":3,"complete_to_offset":110,.*\}\n', data)
+    assert re.fullmatch(rb'timewheel-checkpoint 0004 [0-9a-f]{8}\n\{"version":4,"complete_to_offset":110,.*\}\n', data)
 
 
 def test_what_a_crash_left_under_the_temporary_name_does_no_harm(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ MALFORMED = {
     "one byte more": GOOD + b" ",
     "another file": b"PK\x03\x04" + GOOD,
     "no space behind the name": GOOD.replace(b"checkpoint ", b"checkpoint_", 1),
-    "no space behind the version": GOOD.replace(b"0003 ", b"0003_", 1),
+    "no space behind the version": GOOD.replace(b"0004 ", b"0004_", 1),
     "version is no number": sealed(body_with(), b"1.00"),
     "version is negative": sealed(body_with(), b"-001"),
     "crc of something else": GOOD.replace(b'"partition":3', b'"partition":4'),
@@ -143,13 +143,13 @@ def test_every_single_bit_counts(tmp_path: Path) -> None:
                 checkpoints.decode(bytes(data), tmp_path)
 
 
-@pytest.mark.parametrize("version", [b"0000", b"0001", b"0002", b"0004", b"9999"])
+@pytest.mark.parametrize("version", [b"0000", b"0001", b"0003", b"0005", b"9999"])
 def test_an_unknown_version_is_refused_with_words(tmp_path: Path, version: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(sealed(b"who knows", version))
     with pytest.raises(UnknownFormatVersion, match="Operator action: start the version that wrote it") as caught:
         checkpoints.load(path, FS)
-    assert (caught.value.found, caught.value.known) == (int(version), 3)
+    assert (caught.value.found, caught.value.known) == (int(version), 4)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.clock import SystemClock
+from sidecar.errors import ClientsLostError
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import EnqueueGet
 from sidecar.intake.start_finder import StartFinder
@@ -31,7 +32,7 @@ class Fetched:
         return [Message(topic="SCHEDULE_TOPIC_XXXX-wheel", partition=0, offset=0, value=value)] * count
 
 
-def reading(consumer: Fetched) -> EnqueueGet:
+def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
     clock = SystemClock()
 
     def nobody(*_: object) -> Any:
@@ -40,9 +41,9 @@ def reading(consumer: Fetched) -> EnqueueGet:
     return EnqueueGet(
         cast(Consumer, consumer),
         [],
-        cast(StartFinder, None),
+        cast(StartFinder, starts),
         nobody,
-        nobody,
+        lambda: None,
         clock=clock,
         health=Health(clock),
         metrics=Metrics("0"),
@@ -71,6 +72,30 @@ def test_of_large_records_fewer_are_read_at_a_time(size: int | None, next_count:
     for _ in range(4):
         intake.read(0)
     assert consumer.asked == [BATCH_RECORDS, BATCH_RECORDS, next_count, BATCH_RECORDS]
+
+
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
+def test_what_kafka_refuses_in_a_rebalance_ends_the_session_and_not_the_process(callback: str) -> None:
+    class Refused(Fetched):
+        def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+            self._callback = callbacks[callback]
+
+        def consume(self, count: int, timeout_s: float) -> list[Message]:
+            self._callback(self, [])
+            return []
+
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE, "not now"))
+
+        def resume(self, partitions: list[TopicPartition]) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE, "not now"))
+
+    class NoStarts:
+        def find(self, places: list[tuple[str, int]]) -> dict[tuple[str, int], object]:
+            return {}
+
+    with pytest.raises(ClientsLostError, match="not now"):
+        reading(Refused(), NoStarts()).read(0)
 
 
 def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_between_them() -> None:

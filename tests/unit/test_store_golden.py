@@ -12,6 +12,7 @@ from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import UnknownFormatVersion
 from sidecar.store.files import RealFileSystem
+from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms, new_records
 from sidecar.store.opening import check_store, open_store
 from sidecar.store.payload_log import PayloadLog
@@ -49,7 +50,7 @@ CHECKPOINT = Checkpoint(
 )
 
 
-OLD = GOLDEN.with_name("store-v2")
+OLD = GOLDEN.with_name("store-v3")
 
 
 def write_store(directory: Path) -> None:
@@ -118,6 +119,25 @@ def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
     wheel.close()
 
 
+def test_the_hashes_are_those_that_stand_on_disk() -> None:
+    ids = [b"", b"order-17", b"\0", b"64 bytes " * 7 + b"x", b"65 bytes " * 7 + b"xy", b"long" * 8_000]
+    assert list(map(len, ids)) == [0, 8, 1, 64, 65, 32_000]
+    assert hash_ids(ids).tolist() == [
+        0,
+        1116677115055228082,
+        -4017682496301303470,
+        -5238503100753585149,
+        5839306602788602814,
+        2545750527206692363,
+    ]
+    assert hash_topic("orders") == -449839634
+
+
+def test_ids_that_differ_at_their_end_alone_have_hashes_of_their_own() -> None:
+    ids = [b"tenant/" * 40 + b"%06d" % number for number in range(20_000)]
+    assert len(set(hash_ids(ids).tolist())) == len(ids)
+
+
 def test_the_bytes_of_a_payload_are_the_committed_ones() -> None:
     record = ("orders", -1, b"k", None, [("TAGS", b"a")], T_MS, 17, [("REAL_TOPIC", b"orders"), ("é", None)])
     payload = encode_record(for_disk(record))
@@ -130,9 +150,9 @@ def test_the_bytes_of_a_payload_are_the_committed_ones() -> None:
 
 def test_the_bytes_of_the_version_before_are_refused_with_words(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path / "wheel-7")
-    with pytest.raises(UnknownFormatVersion, match="format version 2, this version knows 3"):
+    with pytest.raises(UnknownFormatVersion, match="format version 3, this version knows 4"):
         checkpoints.load(tmp_path / "wheel-7" / "checkpoint", RealFileSystem())
-    assert "format version 2" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
+    assert "format version 3" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
     found = open_store(
         tmp_path / "wheel-7",
         RealFileSystem(),
