@@ -47,8 +47,10 @@ def settle(
     askers = settled(_with_cut(askers, facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
     given = _with_letters_of_postponed(_give(askers, arrivals, is_whole=is_whole), facts, letters)
-    rolls = facts.where("kind = 'rolled'").groupBy("topic", "partition", F.col("of_offset").alias("offset"))
-    counted = given.join(rolls.agg(F.count("*").alias("rolls")), _PLACE, "left")
+    rolls = facts.where("kind = 'rolled'").groupBy(*_IDENTITY, "topic", "partition", F.col("of_offset").alias("offset"))
+    counted = given.join(rolls.agg(F.count("*").alias("copies")), [*_IDENTITY, *_PLACE], "left")
+    # The first copy of a replacement is what it brings; it has not been rolled by then.
+    has_rolled = F.coalesce("copies", F.lit(0)) - (F.col("kind") == "replace").cast("int")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
     is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
     return _with_void(settled(counted), grace_ms, is_read).select(
@@ -60,7 +62,7 @@ def settle(
         "due_ms",
         "append_time",
         "arrivals",
-        F.coalesce("rolls", F.lit(0).cast("bigint")).alias("rolls"),
+        F.greatest(has_rolled, F.lit(0)).cast("bigint").alias("rolls"),
         "delivered_ms",
         "delivered_partition",
         "delivered_offset",
@@ -79,13 +81,13 @@ def who_asks(facts: DataFrame) -> DataFrame:
     """Facts that ask for a delivery each.
 
     A copy of a roll is none where its original is here and says the same: the same id, destination and time. One that
-    says otherwise is not a copy, whatever it calls itself, for the sidecar does not take it for one either. A retry on
-    its way is none where what was sent back is here. A postponed message is none where anything before it is that
-    waited for the same time.
+    says otherwise is not a copy, whatever it calls itself, for the sidecar does not take it for one either; then it has
+    copies of its own. A retry on its way is none where what was sent back is here. A postponed message is none where
+    anything before it is that waited for the same time.
     """
     originals = facts.where(F.col("kind").isin(*ASKS))
     copies = facts.where("kind = 'rolled'")
-    said = originals.where("level = 0 and kind != 'send_back'").select(
+    said = originals.where("level = 0 and kind != 'send_back'").unionByName(copies).select(
         *_IDENTITY, "due_ms", "topic", "partition", F.col("offset").alias("of_offset")
     )
     alone = copies.join(said, [*_IDENTITY, "due_ms", "topic", "partition", "of_offset"], "left_anti")

@@ -89,8 +89,9 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
     )
     if rolled is None:
         return hint
-    # The original; where that is not here, the first copy of it asks.
+    # The original, which may itself be a copy of what is not here; where it is not here, the first copy of it asks.
     alike = records.where("kind in ('scheduled', 'replace', 'rolled') and level = 0")
+    alike = alike.unionByName(alike.where("kind = 'rolled'").withColumn("origin", F.col("offset")))
     homes = alike.join(rolled, _SAID, "left_semi").groupBy(*_SAID).agg(F.min("offset").alias("home"))
     moved = rolled.join(homes, _SAID).select(*_PLACE, "home")
     return hinted(

@@ -484,6 +484,35 @@ def rolled_long_ago(story: Story, name: str) -> None:
     deliver(story, name, 60_010, 60 * S)
 
 
+def copied_from_another_cluster(story: Story, name: str) -> int:
+    """A copy whose offsets are of elsewhere: a message like any other, which has rolled once more since; the copy."""
+    story.write(WHEEL, 0)
+    here = roll(story, name, 1 * S, 60 * S, 0, 3)
+    roll(story, name, 20 * S, 60 * S, here, 1)
+    return roll(story, name, 40 * S, 60 * S, here, 2)
+
+
+@tells(("orders", 0, "on_time"))
+def copied_from_another_cluster_and_rolled(story: Story, name: str) -> None:
+    copied_from_another_cluster(story, name)
+    deliver(story, name, 60_010, 60 * S)
+
+
+@tells(("orders", 0, "rejected"))
+def copied_from_another_cluster_and_rejected(story: Story, name: str) -> None:
+    last = copied_from_another_cluster(story, name)
+    bury(story, WHEEL, last, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "cancelled"))
+def replaced_by_what_rolled(story: Story, name: str) -> None:
+    schedule(story, name)
+    replacement = replace(story, name, 5 * S, 60 * S)
+    roll(story, name, 5_001, 65 * S, replacement, 0)
+    roll(story, name, 30 * S, 65 * S, replacement, 1)
+    deliver(story, name, 65_010, 65 * S)
+
+
 @tells(("orders", 0, "cancelled"))
 def cancelled_while_a_copy_of_what_was_not_read_rolled(story: Story, name: str) -> None:
     last = story.write(WHEEL, 0)
@@ -1122,6 +1151,9 @@ def test_a_verdict_has_the_places_of_what_asked_and_of_what_came(
     assert (lost["topic"], lost["group"], lost["level"]) == (SEND_BACK, "billing", None)
     (rolled,) = judged["rolled_twice"]
     assert rolled["rolls"] == 2
+    replaced, replacement = sorted(judged["replaced_by_what_rolled"], key=lambda one: one["offset"])
+    assert (replaced["rolls"], replacement["rolls"]) == (0, 1)
+    assert [one["rolls"] for one in judged["copied_from_another_cluster_and_rolled"]] == [2]
     (copied,) = judged["delivered_and_copied"]
     assert "one more at orders, partition 0, offset" in copied["why"]
 
