@@ -207,10 +207,13 @@ class Answers(NamedTuple):
     # --- retries ------------------------------------------------------------------------------------------------------
 
     def _attempts(self) -> DataFrame:
-        """A row a message that a group has failed."""
+        """A row a message that a group has failed; not of what asked for what no group can be given."""
         kind = topic_kinds.kind(F.col("destination"), self.names)
         rows = self.verdicts.where(
-            F.col("group").isNotNull() & (F.col("retries") > 0) & (F.col("verdict") != "rejected")
+            F.col("group").isNotNull()
+            & F.col("destination").isNotNull()
+            & (F.col("retries") > 0)
+            & (F.col("verdict") != "rejected")
         ).select("*", (kind == TopicKind.RETRY.value).alias("is_retry"))
         came_back = F.col("is_retry") & _has_come()
         last = F.max(F.struct("retries", came_back.alias("came"), "delivered_ms"))
@@ -231,10 +234,9 @@ class Answers(NamedTuple):
     def retries_by_depth(self) -> tuple[model.RetryDepth, ...]:
         rows = (
             self._attempts()
-            .groupBy("depth")
+            .groupBy(F.least("depth", F.lit(model.MAX_ROWS - 1)).alias("depth"))
             .agg(F.count("*").alias("messages"), F.count_if("is_dead").alias("dead_lettered"))
             .orderBy("depth")
-            .limit(model.MAX_ROWS)
             .collect()
         )
         return tuple(model.RetryDepth(**row.asDict()) for row in rows)

@@ -22,6 +22,9 @@ from spark.report import AuditReport
 from spark.report.model import utc
 from spark.sources import read_ranges_by_kind
 
+UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
+"""What is said of a record's timestamp."""
+
 _ASKING = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 
 Step = Callable[[str], AbstractContextManager[object]]
@@ -45,12 +48,12 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     ours = audited_topics(existing, job.names, len(job.levels))
     written = cluster.written(_places(existing, ours))
     with step(f"reading {len(ours)} schedule, retry and dead-letter topics"):
-        _append(spark, cluster, job, existing, ours, path, is_first=True)
+        unreadable = _append(spark, cluster, job, existing, ours, path, is_first=True)
     named = set(job.rules.destinations) or named_destinations(spark, path, job.names)
     found = sorted((named & existing.keys()) - set(ours))
     written |= cluster.written(_places(existing, found))
     with step(f"reading {len(found)} destinations"):
-        _append(spark, cluster, job, existing, found, path, is_first=False)
+        unreadable |= _append(spark, cluster, job, existing, found, path, is_first=False)
     # Kafka does not tell of topics that its client has no right to.
     hidden = [topic for topic in job.names.schedule_topics(job.levels) if topic not in existing]
     notes = []
@@ -61,9 +64,15 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
             f"No topic {', '.join(hidden)} is to be seen: what was asked for there was not judged. It does not exist, "
             "or it may not be described, or the sidecar has other --levels."
         ]
+    awaited = named | _awaited_by_groups(spark, path, job.rules)
     notes += [
         f"No topic {topic} is to be seen, which messages are for: it does not exist, or it may not be described."
-        for topic in sorted(named - existing.keys())
+        for topic in sorted(awaited - existing.keys())
+    ]
+    notes += [
+        f"{topic}, partition {partition}: the record at offset {offset} is stamped {UNREADABLE}, and nothing from "
+        "there on was read. See message.timestamp.after.max.ms, which keeps such records out."
+        for (topic, partition), offset in sorted(unreadable.items())
     ]
     notes += [
         f"{topic} is compacted: what was asked for there and has been replaced by a later record of the same key was "
@@ -81,6 +90,13 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
     return notes
+
+
+def _awaited_by_groups(spark: SparkSession, path: str, rules: Rules) -> set[str]:
+    """Retry and dead-letter topics that something ought to have come to; they are made when something first does."""
+    was_due = F.greatest("due_ms", "timestamp_ms") < rules.as_of_ms - rules.grace_ms
+    asked = tables.read(spark, path).where((F.col("kind") == "send_back") & was_due)
+    return {row["destination"] for row in asked.select("destination").distinct().collect()}
 
 
 def _places(existing: dict[str, list[int]], topics: Iterable[str]) -> list[Place]:
@@ -141,12 +157,18 @@ def _append(
     path: str,
     *,
     is_first: bool,
-) -> None:
+) -> dict[Place, int]:
+    """Write facts of these topics; where each partition begins of which the rest cannot be read."""
     since_ms = job.rules.since_ms
     ranges = cluster.ranges(_places(existing, topics), None if since_ms is None else since_ms - CLOCK_SKEW_MS)
+    unreadable = cluster.unreadable(ranges)
+    for place, offset in unreadable.items():
+        ranges[place] = ranges[place]._replace(end=min(offset, ranges[place].end))
+    ranges = {place: offsets for place, offsets in ranges.items() if offsets.begin < offsets.end}
     records = read_ranges_by_kind(spark, cluster.options, ranges, job.names)
     facts = to_facts(records, job.names, job.levels)
     tables.write_facts(facts, path, "overwrite" if is_first else "append")
+    return unreadable
 
 
 def named_destinations(spark: SparkSession, path: str, names: TopicNames, since_day: str | None = None) -> set[str]:

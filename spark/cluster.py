@@ -18,6 +18,8 @@ from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
 _TIMEOUT_S = 10.0
+_BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
+"""The first time that Spark, which counts microseconds, cannot hold; what fails then is the whole of a query."""
 _log = logging.getLogger("librdkafka")
 
 Place = tuple[str, int]
@@ -84,6 +86,12 @@ class Cluster:
             if first < end:
                 found[place] = Range(first, end)
         return found
+
+    def unreadable(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Where in these partitions the first record is whose timestamp Spark cannot hold, of those that have one."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in places]
+        firsts = self._offsets(wanted, OffsetSpec.for_timestamp(_BEYOND_SPARK_MS)) if wanted else {}
+        return {place: first for place, first in firsts.items() if first >= 0}
 
     def written(self, places: Iterable[Place]) -> dict[Place, int]:
         """The ends of those of these partitions that hold something, with what is not committed yet."""

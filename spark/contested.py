@@ -87,8 +87,10 @@ def who_asks(facts: DataFrame) -> DataFrame:
     """
     originals = facts.where(F.col("kind").isin(*ASKS))
     copies = facts.where("kind = 'rolled'")
-    said = originals.where("level = 0 and kind != 'send_back'").unionByName(copies).select(
-        *_IDENTITY, "due_ms", "topic", "partition", F.col("offset").alias("of_offset")
+    said = (
+        originals.where("level = 0 and kind != 'send_back'")
+        .unionByName(copies)
+        .select(*_IDENTITY, "due_ms", "topic", "partition", F.col("offset").alias("of_offset"))
     )
     alone = copies.join(said, [*_IDENTITY, "due_ms", "topic", "partition", "of_offset"], "left_anti")
     # Of several copies of one original that is not here (it is older than what was read) the first asks.

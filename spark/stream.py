@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import tables
-from spark.batch import Job, named_destinations
+from spark.batch import UNREADABLE, Job, named_destinations
 from spark.cluster import Cluster, Place, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
@@ -164,7 +164,7 @@ class Ingest:
                         query.stop()
                     return False
         except StreamingQueryException as error:
-            raise _failed(number, error) from error
+            raise self._failed(number, error) from error
         return True
 
     def _written(self, numbers: Iterable[int]) -> dict[Place, int]:
@@ -177,9 +177,30 @@ class Ingest:
         for number, query in self._queries.items():
             error = query.exception()
             if error is not None:
-                raise _failed(number, error) from error
+                raise self._failed(number, error) from error
             if not query.isActive:
                 raise AuditError(f"query {number} has ended by itself; start the stream again")
+
+    def _failed(self, number: int, error: PySparkException) -> AuditError:
+        text = str(error)
+        if "KAFKA_DATA_LOSS" in text or "Some data may have been lost" in text:
+            advice = (
+                "records were removed before they were read, or their topic was; what is in the table stays. Operator "
+                "action: keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
+            )
+        elif "long overflow" in text:
+            existing = self._cluster.topics()
+            places = [(topic, number) for topic in self._topics[number] for number in existing.get(topic, [])]
+            found = sorted(self._cluster.unreadable(places).items())
+            told = (f"{topic}, partition {partition}, offset {offset}" for (topic, partition), offset in found)
+            advice = (
+                f"a record is stamped {UNREADABLE}: {_named(told)}. Operator action: see "
+                "message.timestamp.after.max.ms, which keeps such records out; where one is, delete the records up to "
+                "it (kafka-delete-records), or begin a new table of other destinations (--destination)"
+            )
+        else:
+            advice = "start the stream again: it goes on where it was"
+        return AuditError(f"query {number} has failed: {text.strip().splitlines()[0][:500]}; {advice}")
 
     # --- which topics -------------------------------------------------------------------------------------------------
 
@@ -339,21 +360,9 @@ def _restricted(destinations: tuple[str, ...]) -> str:
     return f"with --destination {', '.join(destinations)}" if destinations else "without --destination"
 
 
-def _failed(number: int, error: PySparkException) -> AuditError:
-    text = str(error)
-    lost = "KAFKA_DATA_LOSS" in text or "Some data may have been lost" in text
-    advice = (
-        "records were removed before they were read, or their topic was; what is in the table stays. Operator action: "
-        "keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
-        if lost
-        else "start the stream again: it goes on where it was"
-    )
-    return AuditError(f"query {number} has failed: {text.strip().splitlines()[0][:500]}; {advice}")
-
-
 def _named(topics: Iterable[str], most: int = 3) -> str:
     topics = list(topics)
-    more = f" and {len(topics) - most} more topics" if len(topics) > most else ""
+    more = f" and {len(topics) - most} more" if len(topics) > most else ""
     return ", ".join(topics[:most]) + more
 
 

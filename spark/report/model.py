@@ -279,6 +279,7 @@ class AuditReport(_Model):
     hours_left_out: _Count = 0
 
     retries_by_depth: Annotated[tuple[RetryDepth, ...], Field(max_length=MAX_ROWS)] = ()
+    """Of the greatest depth that there is a place for, also what is deeper."""
     retries_by_group: Bounded[GroupRetries] = Bounded()
 
     forecast: Annotated[tuple[PendingAt, ...], Field(max_length=MAX_BUCKETS)] = ()

@@ -8,7 +8,7 @@ from spark.answers import Answers, bounded
 from spark.facts import SCHEMA
 from spark.reconcile import Rules, reconcile
 from spark.report import model
-from tests.support.audit_story import NAMES, Story, facts_of
+from tests.support.audit_story import NAMES, SEND_BACK, Story, facts_of
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +46,29 @@ def test_places_where_faults_gather_are_counted_where_not_all_are_shown(answers:
     offenders = answers.offenders()
     assert (len(offenders.rows), offenders.left_out) == (model.MAX_ROWS, PLACES + 1 - model.MAX_ROWS)
     assert (offenders.rows[0].kind, offenders.rows[0].name, offenders.rows[0].faulty) == ("level", "wheel", HOURS)
+
+
+def test_retries_are_all_counted_though_there_are_more_depths_than_places_and_groups_that_no_topic_can_have(
+    spark: SparkSession,
+) -> None:
+    story = Story()
+    depths = model.MAX_ROWS + 50
+    for depth in range(depths):
+        sent = {"UNIQ_KEY": f"a{depth}", "RECONSUME_TIME": depth, "MAX_RECONSUME_TIMES": 1_000}
+        story.write(SEND_BACK, 0, CONSUMER_GROUP="billing", RETRY_TOPIC="orders", **sent)
+        story.write("RETRY-billing", 10_000_000, UNIQ_KEY=f"a{depth}", RECONSUME_TIME=depth + 1)
+    for ending in "ab":
+        story.write(SEND_BACK, 0, CONSUMER_GROUP="g" * 1_100 + ending, RETRY_TOPIC="orders", UNIQ_KEY=ending)
+    rules = Rules(as_of_ms=story.due(100_000_000))
+    facts = spark.createDataFrame(facts_of(spark, story.records).collect(), SCHEMA)
+    judged = reconcile(facts, NAMES, rules)
+    answers = Answers(spark.createDataFrame(judged.collect(), judged.schema), facts, NAMES, rules)
+    spark.catalog.clearCache()
+    rows = answers.retries_by_depth()
+    assert [row.depth for row in rows] == list(range(1, model.MAX_ROWS))
+    assert [row.messages for row in rows] == [1] * (model.MAX_ROWS - 2) + [depths - model.MAX_ROWS + 2]
+    assert [row.group for row in answers.retries_by_group().rows] == ["billing"]
+    assert answers.counts().missing == 2
 
 
 def test_what_was_redriven_twice_was_never_due_and_is_named(spark: SparkSession) -> None:

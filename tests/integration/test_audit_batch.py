@@ -19,7 +19,7 @@ from spark.batch import Job, audit, read_facts
 from spark.cluster import Cluster, Place, Range
 from spark.reconcile import Rules
 from spark.stream import ONLY, READ_UNTIL, Ingest
-from tests.support.audit_story import LEVELS, NAMES, WHEEL, Story, facts_of
+from tests.support.audit_story import LEVELS, NAMES, SEND_BACK, WHEEL, Story, facts_of
 
 pytestmark = [pytest.mark.slow]
 
@@ -53,6 +53,9 @@ class Empty(Cluster):
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         return {}
 
+    def unreadable(self, places: Iterable[Place]) -> dict[Place, int]:
+        return {}
+
 
 def notes_of(
     spark: SparkSession,
@@ -63,6 +66,28 @@ def notes_of(
 ) -> list[str]:
     job = Job(names, LEVELS, rules)
     return read_facts(spark, cluster, job, str(path), lambda _: nullcontext())
+
+
+def has_read(spark: SparkSession, path: Path, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(*_: object, is_first: bool) -> dict[Place, int]:
+        if is_first:
+            tables.write_facts(facts_of(spark, story.records), str(path), "overwrite")
+        return {}
+
+    monkeypatch.setattr("spark.batch._append", append)
+
+
+@pytest.mark.parametrize(("as_of_s", "is_told"), [(16, True), (14, False)])
+def test_a_retry_topic_that_is_not_seen_is_named_when_something_ought_to_be_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_of_s: int, *, is_told: bool
+) -> None:
+    story = Story()
+    for group in ("billing", "mails"):  # due after 10 s; the grace is 5 s
+        story.write(SEND_BACK, 0, UNIQ_KEY="a", CONSUMER_GROUP=group, RETRY_TOPIC="orders")
+    has_read(spark, tmp_path, story, monkeypatch)
+    rules = Rules(story.due(as_of_s * 1_000), destinations=("orders",))
+    notes = notes_of(spark, tmp_path, Empty(WHEEL, "orders", "RETRY-mails"), rules=rules)
+    assert [note.startswith("No topic RETRY-billing is to be seen") for note in notes] == [True] * is_told
 
 
 def test_a_destination_that_is_not_seen_may_be_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,11 +113,7 @@ def test_a_destination_that_no_longer_has_what_came_first_is_named(
             kept = {"orders": story.due(10_001), "payments": story.due(10_000)}
             return {topic: kept[topic] for topic, _ in places if topic in kept}
 
-    def append(*_: object, is_first: bool) -> None:
-        if is_first:
-            tables.write_facts(facts_of(spark, story.records), str(tmp_path), "overwrite")
-
-    monkeypatch.setattr("spark.batch._append", append)
+    has_read(spark, tmp_path, story, monkeypatch)
     (note,) = notes_of(spark, tmp_path, Cut(WHEEL, "orders", "payments"))
     assert note.startswith("orders no longer has its records of before 2023-11-14T22:13:30.001+00:00")
 
