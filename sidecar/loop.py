@@ -58,6 +58,9 @@ WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 """What the client says of records that had to go with another's transaction."""
 
+_REFUSED_AS_ONE = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._STATE)
+"""What the calls of a transaction fail with that may not write to one of its topics: the first, and the others."""
+
 PAUSE_S = 0.05
 """After an abort for what may pass: it is tried again at once, and would be thousands of times a minute."""
 
@@ -402,9 +405,15 @@ class Loop:
         refusals = self._publishing.abort()
         self._accounts.aborted()
         self._destinations.forget()
+        # Of a topic that may not be written to hears the transaction, and none of its records, for none was sent; and
+        # with it hears only the call that was under way just then.
+        is_of_all = all(refusal[2].code() in _PURGED for refusal in refusals) and error.error.code() in _REFUSED_AS_ONE
+        if is_of_all and error.error.code() in REFUSALS:
+            topics = {self._put.topic_of(source, record) for source, records in drafts for record in records}
+            refusals = [(topic, 0, KafkaError(error.error.code())) for topic in sorted(topics)]
         final = {refusal[0]: refusal for refusal in refusals if self._is_final(refusal[2])}
         guilty = [refusal for refusal in refusals if refusal[2].code() not in _PURGED]
-        if guilty:  # whether it passes or not: whose records are taken does not wait for it
+        if guilty or is_of_all:  # whether it passes or not: whose records are taken does not wait for it
             self._suspects.refused(drafts)
         if final:
             if _stand_alone(drafts):
@@ -445,6 +454,7 @@ class Loop:
     def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:
         """No letter is taken, however small: it is tried again as it is, and its partition waits."""
         topic, _, error = refusal
+        self._is_to_pause = True
         self._health.broker_is_silent(f"'{topic}': {error.str()}")
         log.error(
             "dead letters refused",

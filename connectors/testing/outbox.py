@@ -172,6 +172,12 @@ class Outbox:
         if refusal is None:
             self._append(topic, log, batch, span)
             return
+        if span is not None and refusal == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # to AddPartitionsToTxn: none is sent
+            self._fail(batch, KafkaError._PURGE_QUEUE, partition)
+            self._state.abortable(
+                refusal, f"Failed to add partition(s) to transaction on broker TxnCoordinator/1: {words(refusal)}"
+            )
+            return
         self._fail(batch, refusal, partition)
         if span is not None:
             self._broken.add(log)

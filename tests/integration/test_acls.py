@@ -116,7 +116,7 @@ class Scenario:
     def has_delivered(self) -> bool:
         """Everything to where it belongs."""
         known = self._kafka.admin().list_topics(timeout=10).topics
-        return all(topic in known and self._committed(topic) >= count for topic, count in self._expected.items())
+        return all(topic in known and self.count(topic) >= count for topic, count in self._expected.items())
 
     def complaints(self) -> list[str]:
         """Warnings about what the sidecar may not do."""
@@ -133,7 +133,7 @@ class Scenario:
     def denied(self) -> list[Denied]:
         return [each for each in self._kafka.denied() if each.user == self.user]
 
-    def _committed(self, topic: str) -> int:
+    def count(self, topic: str) -> int:
         """How many records a read_committed reader sees."""
         reader = Consumer(
             {
@@ -207,3 +207,38 @@ def test_one_fewer_does_not(scenarios: dict[Acl | None, Scenario], without: Acl)
         wait_until(scenario.complaints, "the sidecar says so", 30, poll_s=0.2)
     else:
         assert not scenario.has_delivered()
+
+
+def test_records_for_a_topic_that_may_be_read_and_not_written_become_dead_letters_and_hold_up_nobody(
+    tmp_path: Path,
+) -> None:
+    """Of such a topic Kafka tells when it is to join a transaction, which fails as a whole."""
+    (tmp_path / "kafka").mkdir()
+    with secured_kafka(tmp_path / "kafka", ["user0"]) as kafka:
+        scenario = Scenario(kafka, 0, tmp_path / "sidecar", Acl(ResourceType.TOPIC, "orders", False, "Write"))
+        admin, topic = kafka.admin(), ResourceType.TOPIC
+        for answer in admin.create_topics([NewTopic(f"p0.{name}", 1, 1) for name in ("orders", "bills")]).values():
+            answer.result(30)
+        kafka.allow(
+            [
+                Acl(topic, *what).binding("user0", "p0.")
+                for what in (("orders", False, "Read"), ("bills", False, "Write"))
+            ]
+        )
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **kafka.login(ADMIN)})
+        try:
+            scenario.start()
+            wait_until(lambda: scenario.sidecar.get("/readyz")[0] == 200, "the sidecar is ready", 60)
+            for queue, headers in (("1", []), ("2", []), ("wheel", [("TIMER_DELAY_MS", b"1500")])):
+                for destination in [b"p0.orders", *[b"p0.bills"] * 50]:
+                    told = [("REAL_TOPIC", destination), *headers]
+                    producer.produce(f"p0.SCHEDULE_TOPIC_XXXX-{queue}", b"v", headers=told)
+            assert producer.flush(30) == 0
+            wait_until(lambda: scenario.count("p0.bills") == 150, "everybody else's records are there", 60, poll_s=0.5)
+            wait_until(
+                lambda: scenario.count("p0.DLQ-p0.timewheel") == 3, "those for it are dead letters", 60, poll_s=0.5
+            )
+            assert scenario.count("p0.orders") == 0
+            assert scenario.sidecar.metric("timewheel_transactions_total", outcome="aborted") < 100
+        finally:
+            scenario.sidecar.kill()
