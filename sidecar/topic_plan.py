@@ -24,6 +24,8 @@ class TopicPlan(NamedTuple):
 
     name: str
     configs: dict[str, str]
+    held_ms: int | None
+    """How long records wait in it; None: none waits, it is for dead letters."""
 
 
 def plan_topics(settings: Settings) -> list[TopicPlan]:
@@ -46,10 +48,11 @@ def plan_topics(settings: Settings) -> list[TopicPlan]:
                     "retention.bytes": "-1",
                     "max.message.bytes": str(max_bytes),
                 },
+                held_ms,
             )
         )
     own = names.dead_letter(settings.group_id)
-    plans.append(TopicPlan(own, group_topic_configs(settings, own)))
+    plans.append(TopicPlan(own, group_topic_configs(settings, own), None))
     return plans
 
 

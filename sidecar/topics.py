@@ -206,15 +206,17 @@ def _judge(plan: TopicPlan, configs: dict[str, str | None]) -> list[Finding]:
             Finding(plan.name, f"{name} is {configs.get(name)}: {why}", f"set {name}={plan.configs[name]}", fatal)
         )
 
-    if "message.timestamp.type" in plan.configs:
+    if plan.held_ms is None:
+        if "compact" in str(configs.get("cleanup.policy")):
+            wrong("cleanup.policy", "a dead letter without a key is refused, and its partition waits", fatal=False)
+    else:
         if configs.get("message.timestamp.type") != "LogAppendTime":
             wrong("message.timestamp.type", "delays count from whatever time a producer writes", fatal=False)
         if "compact" in str(configs.get("cleanup.policy")):
             wrong("cleanup.policy", "compaction removes scheduled records that share a key", fatal=True)
         retention_ms, needed_ms = int(configs.get("retention.ms") or -1), int(plan.configs["retention.ms"])
-        held_ms = needed_ms - DOWNTIME_TO_SURVIVE_MS
-        if 0 <= retention_ms <= held_ms:
-            wrong("retention.ms", f"records are held {format_duration(held_ms)} before they are due", fatal=True)
+        if 0 <= retention_ms <= plan.held_ms:
+            wrong("retention.ms", f"records are held {format_duration(plan.held_ms)} before they are due", fatal=True)
         elif 0 <= retention_ms < needed_ms:
             wrong("retention.ms", "leaves less than 7 days for a sidecar that is away", fatal=False)
         if int(configs.get("retention.bytes") or -1) >= 0:

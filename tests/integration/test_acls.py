@@ -229,7 +229,8 @@ def test_records_for_a_topic_that_may_be_read_and_not_written_become_dead_letter
         try:
             scenario.start()
             wait_until(lambda: scenario.sidecar.get("/readyz")[0] == 200, "the sidecar is ready", 60)
-            for queue, headers in (("1", []), ("2", []), ("wheel", [("TIMER_DELAY_MS", b"1500")])):
+            waits: list[tuple[str, str | bytes | None]] = [("TIMER_DELAY_MS", b"1500")]
+            for queue, headers in (("1", []), ("2", []), ("wheel", waits)):
                 for destination in [b"p0.orders", *[b"p0.bills"] * 50]:
                     told = [("REAL_TOPIC", destination), *headers]
                     producer.produce(f"p0.SCHEDULE_TOPIC_XXXX-{queue}", b"v", headers=told)

@@ -13,6 +13,7 @@ from sidecar.metrics import TopicMetrics
 from sidecar.settings import Settings, load_settings
 from sidecar.topic_plan import plan_topics
 from sidecar.topic_watch import AGAIN_AFTER_S, CHECK_EVERY_S, TopicWatch
+from sidecar.topics import check_topics
 from tests.support.logged import logged
 
 SETTINGS = load_settings({"levels": "1s 2h"})
@@ -77,6 +78,27 @@ def test_a_configuration_that_somebody_changes_is_noticed_once() -> None:
     assert "retention.ms" in str(line["operator_action"])
     assert watched.told("timewheel_topic_retention_seconds", "wheel") == 8 * DAY_S
     assert watched.look() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problems"),
+    [
+        ({"retention.ms": str(DAY_S * 1_000)}, []),  # letters wait for nothing: how long they are kept is a choice
+        ({"retention.bytes": "1000000"}, []),
+        ({"message.timestamp.type": "CreateTime"}, []),
+        ({"cleanup.policy": "compact"}, ["cleanup.policy is compact: a dead letter without a key is refused"]),
+    ],
+)
+def test_a_topic_of_dead_letters_that_somebody_has_configured_stops_no_sidecar(
+    changed: dict[str, str], problems: list[str]
+) -> None:
+    watched = Watched()
+    letters = SETTINGS.topic_names.dead_letter(SETTINGS.group_id)
+    watched.kafka.topics[letters].overrides.update(changed)
+    findings = check_topics(cast(AdminClient, watched.kafka.admin()), SETTINGS)
+    assert [(each.topic, each.problem.split(", ")[0], each.fatal) for each in findings] == [
+        (letters, problem, False) for problem in problems
+    ]
 
 
 def test_topics_that_cannot_be_looked_at_are_looked_at_again_soon() -> None:
