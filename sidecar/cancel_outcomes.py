@@ -48,6 +48,8 @@ class CancelOutcomes:
         known = self._partitions.get(partition)
         if known is None or committed < known.committed:
             self._partitions[partition] = _Partition(committed)
+        else:
+            known.committed = committed  # what another has decided meanwhile is not undecided here
 
     def told(self, partition: int, outcomes: Mapping[int, str], committed: int) -> None:
         """A commit has made these outcomes final."""

@@ -244,8 +244,8 @@ class Health:
 
     @property
     def broker_silent_ms(self) -> float:
-        """How long Kafka has not answered; 0: it does."""
-        since_ms = self.broker_silent_since_ms
+        """How long Kafka has not answered; 0: it does, be it that it refuses."""
+        since_ms = None if self.broker_reachable else self.broker_silent_since_ms
         return 0.0 if since_ms is None else self.clock.monotonic_ms() - since_ms
 
     def is_alive(self) -> bool:
@@ -416,16 +416,14 @@ class Health:
             reasons.append("stopping")
         if not self.is_alive():
             reasons.append(f"stuck: the loop has not turned for {_seconds(self.since_turn_ms)}")
-        now_ms, ended_ms, since_ms = self.clock.monotonic_ms(), self.session_ended_ms, self.broker_silent_since_ms
+        now_ms, ended_ms = self.clock.monotonic_ms(), self.session_ended_ms
         if not self._has_been_assigned:
             reasons.append(self._broker_told() or "starting: no partitions assigned yet")
         elif ended_ms is not None and now_ms - ended_ms > BROKER_AWAY_GRACE_MS:
             told = self._broker_told() or self.phase
             reasons.append(f"no partitions have been assigned again for {(now_ms - ended_ms) / 1000:.0f} s: {told}")
-        elif since_ms is not None:
-            silent_ms = now_ms - since_ms
-            if silent_ms > BROKER_AWAY_GRACE_MS:
-                reasons.append(f"kafka has not answered for {silent_ms / 1000:.0f} s: {self._broker_told()}")
+        elif self.broker_silent_ms > BROKER_AWAY_GRACE_MS:
+            reasons.append(f"kafka has not answered for {self.broker_silent_ms / 1000:.0f} s: {self._broker_told()}")
         reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
         reasons += [f"{where} failed and is tried again: {why}" for where, why in sorted(self.failing.items())]
         reasons += [f"{where} recovers: {how_far}" for where, how_far in sorted(self.recovering.items())]
@@ -438,7 +436,10 @@ class Health:
         """What an operator should know of a sidecar that is ready all the same."""
         doubt = {"instance_id": str(rival)} if (rival := self.rival) else {}
         unread = {f"{topic}-{number}": _NO_LEADER for topic, number in self.leaderless & self.places}
-        groups = (doubt, unread, self.troubled, self.destinations_away, self.noted)
+        refused = (
+            {"kafka refuses what is sent": self.broker_error} if self.broker_reachable and self.broker_error else {}
+        )
+        groups = (doubt, refused, unread, self.troubled, self.destinations_away, self.noted)
         told = [entry for group in groups for entry in sorted(group.items())]
         return [f"{where}: {why}" for where, why in told[:_WARNINGS_MAX]]
 

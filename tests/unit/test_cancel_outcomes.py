@@ -38,6 +38,16 @@ def test_the_oldest_outcomes_are_forgotten() -> None:
     assert [outcomes.find(0, offset) for offset in (1, 2, 4)] == [NoOutcome.UNKNOWN_OFFSET, "cancelled", "unknown"]
 
 
+def test_what_another_sidecar_has_decided_meanwhile_is_not_waited_for() -> None:
+    outcomes = CancelOutcomes("wheel")
+    outcomes.opened(0, 0)
+    outcomes.told(0, {1: "cancelled"}, 2)
+    outcomes.opened(0, 100)
+    assert outcomes.find(0, 50) is NoOutcome.UNKNOWN_OFFSET
+    assert outcomes.find(0, 1) == "cancelled"
+    assert outcomes.find(0, 100) is NoOutcome.UNDECIDED
+
+
 def test_outcomes_outlive_a_session_but_not_the_topic() -> None:
     outcomes = CancelOutcomes("wheel")
     outcomes.opened(0, 0)

@@ -1,7 +1,7 @@
 """What the sidecar tells of its own state."""
 
 from connectors.testing import ManualClock
-from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Health, State
+from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Cause, Health, State
 
 
 def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:
@@ -98,6 +98,19 @@ def test_an_outage_counts_from_its_first_sign_to_the_next_answer() -> None:
     clock.advance(BROKER_AWAY_GRACE_MS)
     health.turned()
     assert health.unready_reasons() == []
+
+
+def test_a_broker_that_answers_and_refuses_is_not_silent() -> None:
+    health, clock = a_health()
+    health.broker_is_silent("'DLQ-g': Broker: Broker failed to validate record")
+    health.probed(None)
+    clock.advance(BROKER_AWAY_GRACE_MS + 1_000)
+    health.turned()
+    assert (health.unready_reasons(), health.broker_silent_ms) == ([], 0.0)
+    assert health.warnings() == ["kafka refuses what is sent: 'DLQ-g': Broker: Broker failed to validate record"]
+    health.probed(Cause("no broker answers", "look for one"))
+    assert len(health.unready_reasons()) == 1
+    assert health.warnings() == []
 
 
 def test_every_stopped_partition_is_told_with_its_reason() -> None:
