@@ -137,6 +137,7 @@ class DequeuePut:
     def _deliver(self, publishing: Publishing, record: Outgoing) -> Rejection | None:
         """Produce one record with patience; says so when the client finds it too large."""
         topic, partition, key, value, headers = record[:5]
+        is_looked_up = False
         while True:
             try:
                 publishing.produce(topic, value, key, partition, None, None, 0, headers)
@@ -148,6 +149,10 @@ class DequeuePut:
                     return too_large(record, error.str())
                 if is_fatal(error):
                     raise lost_in("produce", error) from exception
+                if error.code() == KafkaError._UNKNOWN_PARTITION and not is_looked_up:  # it may be new
+                    publishing.look_up(str(topic))
+                    is_looked_up = True
+                    continue
                 publishing.refused(str(topic), partition, error)
                 raise TransactionAbortedError(error) from exception
             else:

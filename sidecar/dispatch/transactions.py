@@ -72,6 +72,9 @@ class Publishing(Protocol):
     def make_room(self) -> None:
         """The producer's queue is full: let it send."""
 
+    def look_up(self, topic: str) -> None:
+        """Let the client hear of partitions that the topic has got since it last asked, which may be minutes ago."""
+
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         """``produce`` has refused a record of the open batch."""
 
@@ -150,6 +153,10 @@ class ExactlyOnce:
 
     def make_room(self) -> None:
         self._producer.poll(0.05)
+
+    def look_up(self, topic: str) -> None:
+        with suppress(KafkaException):
+            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         self._failures.append((topic, partition, error))
@@ -240,6 +247,10 @@ class AtLeastOnce:
 
     def make_room(self) -> None:
         self._producer.poll(0.05)
+
+    def look_up(self, topic: str) -> None:
+        with suppress(KafkaException):
+            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         self._failures.append((topic, partition, error))

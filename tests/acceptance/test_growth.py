@@ -39,3 +39,27 @@ def test_partitions_that_are_added_before_a_quick_restart_are_read(
     sidecar.start()
     kafka.produce(scheduled(prefix, destination, 60, levels=1))
     judge(ids(60), kafka.read([destination], 60, 40)).assert_exactly_once()
+
+
+def test_a_destination_that_grows_while_it_runs_is_delivered_to(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    """Producers know of the partitions that there were when they last asked, minutes ago."""
+    destination = kafka.create_topic(f"{prefix}orders")
+    sidecar.settings |= {"levels": "1s"}
+    sidecar.start()
+
+    def schedule(name: str, partition: int) -> None:
+        headers = [("REAL_TOPIC", destination), ("REAL_QID", str(partition)), ("UNIQ_KEY", name)]
+        told = [(header, text.encode()) for header, text in headers]
+        kafka.produce([(f"{prefix}SCHEDULE_TOPIC_XXXX-1", b"k", b"v", [*told])])
+
+    for number in range(4):  # one transaction after the other: both producers have a turn
+        schedule(f"before{number}", 0)
+        kafka.read([destination], number + 1)
+    for future in kafka.admin.create_partitions([NewPartitions(destination, 4)]).values():
+        future.result(10)
+    for partition in range(4):
+        schedule(f"behind{partition}", partition)
+    read = kafka.read([destination], 8)
+    assert sorted(record.partition for record in read if record.text("UNIQ_KEY").startswith("behind")) == [0, 1, 2, 3]

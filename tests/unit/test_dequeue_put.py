@@ -45,6 +45,8 @@ class RecordingPublishing:
     room: int = 10**9
     fault: KafkaError | None = None
     produced: list[Produced] = field(default_factory=list)
+    grown: dict[str, int] = field(default_factory=dict)
+    """Partitions of which the client has not heard."""
     rooms_made: int = 0
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -74,6 +76,9 @@ class RecordingPublishing:
     def make_room(self) -> None:
         self.rooms_made += 1
         self.room = 1 if self.rooms_made % 3 == 0 else 0
+
+    def look_up(self, topic: str) -> None:
+        self.partitions |= {topic: self.grown[topic]} if topic in self.grown else {}
 
     def begin(self) -> None: ...
 
@@ -259,6 +264,17 @@ def test_a_partition_that_was_added_a_moment_ago_is_delivered_to(bench: Bench) -
     bench.topics["orders"] = 6
     (produced,) = bench.run(a_record(1, partition=5))
     assert (produced.topic, produced.partition) == ("orders", 5)
+
+
+def test_a_partition_of_which_the_client_has_not_heard_is_asked_for_once(bench: Bench) -> None:
+    bench.publishing.partitions["orders"] = 1
+    bench.publishing.grown["orders"] = 3
+    assert [(each.topic, each.partition) for each in bench.run(a_record(partition=2))] == [("orders", 2)]
+    bench.publishing.grown.clear()
+    bench.publishing.partitions["orders"] = 1
+    with pytest.raises(TransactionAbortedError):
+        bench.run(a_record(partition=2))
+    assert [(topic, partition) for topic, partition, _ in bench.publishing.refusals] == [("orders", 2)]
 
 
 def test_a_cluster_that_does_not_answer_gives_no_verdict(bench: Bench) -> None:
