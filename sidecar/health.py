@@ -340,10 +340,12 @@ class Health:
             return Verdict(State.STUCK, words + others, action)
         if full := sorted(self.disk_full):
             closed = {where: cause.words for where, cause in self.failing.items()}
-            why = self.troubled.get(full[0]) or closed.get(full[0], "")
+            why = self.troubled.get(full[0])
+            stored = "what is stored is delivered all the same" if why else "it delivers nothing until there is room"
+            why = why or self.recovering.get(full[0]) or closed.get(full[0], "")
             return Verdict(
                 State.DISK_FULL,
-                f"{full[0]}: {why}; what is stored is delivered all the same",
+                f"{full[0]}: {why}; {stored}",
                 "make room in data_dir, or raise disk_quota_bytes; intake goes on by itself",
             )
         if self.recovering:

@@ -125,7 +125,8 @@ class WheelIntake:
     @property
     def trouble(self) -> str:
         if self.is_recovering:
-            return f"reads again what is committed, at offset {self.position} of {self._sends_from}"
+            why = f"; {self.pause.reason}" if self.pause.reason else ""
+            return f"reads again what is committed, at offset {self.position} of {self._sends_from}{why}"
         return f"intake is paused: {self.pause.reason}" if self.pause.reason else ""
 
     # --- batches ------------------------------------------------------------------------------------------------------

@@ -260,6 +260,21 @@ def test_a_failed_partition_needs_an_operator_unless_it_is_room_that_it_lacks() 
     assert health.verdict().state is State.STUCK
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("troubled", "wheel-0: no room; what is stored is delivered all the same"),
+        ("recovering", "wheel-0: no room; it delivers nothing until there is room"),
+        ("failing", "wheel-0: no room; it delivers nothing until there is room"),
+    ],
+)
+def test_a_full_disk_is_told_with_what_it_stops(how: str, told: str) -> None:
+    health, _ = a_health()
+    setattr(health, how, {"wheel-0": Cause("no room", "make some") if how == "failing" else "no room"})
+    health.disk_full = frozenset(["wheel-0"])
+    assert health.verdict().words == told
+
+
 def test_of_a_partition_that_cannot_be_opened_it_is_told_what_to_check() -> None:
     health, _ = a_health()
     health.failing = {
