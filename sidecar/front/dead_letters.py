@@ -17,6 +17,7 @@ from connectors.dead_letters import (
     NotAnsweredError,
     RefusedError,
     Summary,
+    TakenOverError,
 )
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.threads import Threads
@@ -190,6 +191,8 @@ def problem_of(error: DeadLettersError) -> ProblemError:
         return ProblemError(Kind.UNAVAILABLE, f"Kafka does not answer: {error}")
     if isinstance(error, RefusedError):
         return ProblemError(Kind.REFUSED, str(error))
+    if isinstance(error, TakenOverError):
+        return ProblemError(Kind.IN_PROGRESS, str(error))
     return ProblemError.of_fields([("to", str(error))])
 
 

@@ -469,15 +469,24 @@ class TimerStore:
     def _distrusting(self) -> Iterator[None]:
         """Where a file does not hold what was written to it, the next start rebuilds from Kafka: no checkpoint is left.
 
-        That the checkpoint cannot be removed is the lesser news.
+        So it is where a sector cannot be read, which no waiting mends. That the checkpoint cannot be removed is the
+        lesser news. Raises CorruptFile.
         """
         try:
             yield
         except StoreError:
-            self._is_broken = True
-            with suppress(OSError):
-                self._fs.unlink(self._directory / CHECKPOINT)
+            self._distrust()
             raise
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._distrust()
+            raise CorruptFile(self._directory, f"not to be read: {error}") from error
+
+    def _distrust(self) -> None:
+        self._is_broken = True
+        with suppress(OSError):
+            self._fs.unlink(self._directory / CHECKPOINT)
 
     def _save(
         self, complete_to_offset: int, marks: Marks, extra: dict[str, Any], *, wheel_crc: int | None

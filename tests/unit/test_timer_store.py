@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Generator
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sidecar.store.errors import CorruptFile, SlotConflict, StoreError
-from sidecar.store.files import RealFileSystem
+from sidecar.store.files import RealFile, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
@@ -539,6 +540,30 @@ def test_damage_that_is_noticed_while_running_leaves_no_checkpoint(tmp_path: Pat
     store.close(3, {})
     found = opened(tmp_path)
     assert (found.case, found.store.pending_count) == (Case.EMPTY, 0)
+    found.store.close(None, {})
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("name", READERS)
+def test_a_sector_that_cannot_be_read_is_damage_and_no_other_failure_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    reader, _ = READERS[name]
+    store = opened(tmp_path).store
+    put(store, some(3))
+    store.checkpoint(3, store.marks(), {})
+
+    def unreadable(*_: object) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(RealFile, "pread", unreadable)
+        with pytest.raises(CorruptFile if number == errno.EIO else OSError, match=os.strerror(number)):
+            reader(store)  # type: ignore[no-untyped-call]
+    assert (tmp_path / "checkpoint").exists() == (number != errno.EIO)
+    store.close(3, {})
+    found = opened(tmp_path)
+    assert found.case is (Case.EMPTY if number == errno.EIO else Case.CLEAN)
     found.store.close(None, {})
 
 
