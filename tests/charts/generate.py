@@ -3,6 +3,7 @@
 - ``config`` in the chart's values.schema.json: the sidecar's settings, from their model;
 - files/ of the chart: the alerts and the dashboard of monitoring/, which Helm finds nowhere else;
 - deploy/statefulset/timewheel.yaml: the chart's defaults for those without Helm;
+- deploy/statefulset/settings.yaml: its settings, which kustomize makes the ConfigMap of;
 - deploy/sidecar/sidecar.yaml: the native sidecar's containers and volumes, as a patch for kustomize.
 """
 
@@ -20,6 +21,7 @@ from tests.support.helm import CHART, ROOT, one, pod_of, template
 
 SCHEMA = CHART / "values.schema.json"
 STATEFULSET = ROOT / "deploy" / "statefulset" / "timewheel.yaml"
+SETTINGS = STATEFULSET.with_name("settings.yaml")
 PATCH = ROOT / "deploy" / "sidecar" / "sidecar.yaml"
 
 COPIED = ("alerts.yaml", "grafana-dashboard.json")
@@ -76,10 +78,22 @@ def schema_text(schema: dict[str, Any]) -> str:
 
 def statefulset_text() -> str:
     """The chart's defaults as plain manifests, for any namespace; the Secret of the token is the user's to make."""
-    values = {"fullnameOverride": "timewheel", "http": {"token": {"existingSecret": "timewheel-http"}}}
-    rendered = [each for each in template(values, release="timewheel") if each["kind"] != "Pod"]
+    rendered = [each for each in _statefulset() if each["kind"] not in ("Pod", "ConfigMap")]
+    # The ConfigMap's name changes with its content, so that nothing else has to.
+    del pod_of(one(rendered, "StatefulSet"))["metadata"]["annotations"]
     secret = "kubectl create secret generic timewheel-http --from-literal=token=$(openssl rand -hex 20)"
     return f"{_HEADER} The API's token comes first:\n# {secret}\n" + "---\n".join(map(_plain, rendered))
+
+
+def settings_text() -> str:
+    """The settings file of the chart's defaults."""
+    settings: str = one(_statefulset(), "ConfigMap")["data"]["timewheel.yaml"]
+    return f"{_HEADER}\n{settings}"
+
+
+def _statefulset() -> list[dict[str, Any]]:
+    values = {"fullnameOverride": "timewheel", "http": {"token": {"existingSecret": "timewheel-http"}}}
+    return template(values, release="timewheel")
 
 
 def patch_text() -> str:
@@ -131,6 +145,7 @@ def main() -> None:
     schema["properties"]["config"] = config_schema()
     SCHEMA.write_text(schema_text(schema))
     STATEFULSET.write_text(statefulset_text())
+    SETTINGS.write_text(settings_text())
     PATCH.write_text(patch_text())
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from sidecar.store.timer_store import quota_bytes_min
 from tests.charts import generate
-from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, one, pod_of, run, shop, template
+from tests.support.helm import CHART, ROOT, HelmError, Object, kinds, objects, one, pod_of, run, shop, template
 from tests.support.waiting import wait_until
 
 VERSIONS = ("1.35", "1.36", "1.37")
@@ -37,7 +37,13 @@ EVERYTHING: dict[str, Any] = {
     "config": {"group_id": "shop", "levels": "1s 5s 10s", "partitions": 6, "trace_headers": True, "workers": 2},
     "http": {"port": 9000, "token": {"existingSecret": "token", "key": "http"}},
     "serviceAccount": {"name": "scheduler", "annotations": {"a": "b"}},
-    "persistence": {"size": "50Gi", "storageClass": "fast", "labels": {"l": "1"}, "annotations": {"a": "1"}},
+    "persistence": {
+        "size": "50Gi",
+        "storageClass": "fast",
+        "labels": {"l": "1"},
+        "annotations": {"a": "1"},
+        "emptyDirSizeLimit": "4Gi",
+    },
     "resources": {"limits": {"memory": "2Gi"}, "requests": {"cpu": 1, "memory": "2Gi"}},
     "minReadySeconds": 5,
     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
@@ -146,6 +152,29 @@ def test_the_prometheus_operator_finds_ports_and_rules() -> None:
     assert yaml.safe_load(dashboard["data"]["timewheel.json"])["panels"]
 
 
+def test_releases_of_one_name_in_two_namespaces_are_two_jobs() -> None:
+    """In one job, the replicas that are left hide that the others are gone."""
+    own = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+    values: dict[str, Any] = {"serviceMonitor": {"enabled": True, "relabelings": [own]}}
+    (endpoint,) = one(template(values), "ServiceMonitor")["spec"]["endpoints"]
+    job = {
+        "sourceLabels": ["__meta_kubernetes_namespace", "__meta_kubernetes_service_name"],
+        "separator": "/",
+        "targetLabel": "job",
+    }
+    assert endpoint["relabelings"] == [job, own]
+    # The operator makes the job of a PodMonitor so itself.
+    (endpoint,) = one(template({**values, "mode": "sidecar"}), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [own]
+
+
+@pytest.mark.parametrize("length", [45, 46, 51, 52])
+def test_the_audits_name_is_one_at_any_length(length: int) -> None:
+    name = one(template({"fullnameOverride": "n" * length, "audit": {"enabled": True}}), "CronJob")["metadata"]["name"]
+    assert re.fullmatch("n+(-[audit]+)?", name)
+    assert len(name) <= 52
+
+
 def test_without_a_place_for_the_runbook_no_alert_links_to_it() -> None:
     rules = one(template({"prometheusRule": {"enabled": True}}), "PrometheusRule")["spec"]["groups"]
     annotations = [rule["annotations"] for group in rules for rule in group["rules"]]
@@ -185,6 +214,9 @@ def test_an_empty_dir_is_never_filled_so_far_that_the_pod_is_evicted() -> None:
     assert quota_of({"persistence": NO_VOLUME}) == pytest.approx(2 * 2**30 * 9 / 10, abs=9)
     assert quota_of({"mode": "sidecar", "config": {"partitions": 4}}) == pytest.approx(2 * 2**30 * 9 / 40, abs=9)
     assert quota_of({"mode": "sidecar", "persistence": {"emptyDirSizeLimit": "1.5G"}}) == 1_350_000_000
+    # A partition that moves from worker to worker leaves its files with each.
+    workers = {"partitions": 2, "workers": 3}
+    assert quota_of({"mode": "sidecar", "config": workers}) == pytest.approx(2 * 2**30 * 9 / 60, abs=9)
     own = {"disk_quota_bytes": 0}
     assert quota_of({"persistence": NO_VOLUME, "config": own}) == 0
     # What the volumes may take, the container may take.
@@ -197,9 +229,14 @@ def test_an_empty_dir_is_never_filled_so_far_that_the_pod_is_evicted() -> None:
     assert ephemeral_storage_of({"audit": {**audit, "existingClaim": "results"}}, "CronJob") == f"{1024 + 10240}Mi"
 
 
-@pytest.mark.parametrize("slots_total", [604_800, 2_000_000])
-def test_an_empty_dir_too_small_for_its_wheels_is_refused_with_the_size_that_is_not(slots_total: int) -> None:
-    values: dict[str, Any] = {"mode": "sidecar", "config": {"partitions": 12, "slots_total": slots_total}}
+@pytest.mark.parametrize(
+    ("slots_total", "partitions", "workers"), [(604_800, 12, 1), (2_000_000, 12, 1), (604_800, 4, 3)]
+)
+def test_an_empty_dir_too_small_for_its_wheels_is_refused_with_the_size_that_is_not(
+    slots_total: int, partitions: int, workers: int
+) -> None:
+    config = {"partitions": partitions, "slots_total": slots_total, "workers": workers}
+    values: dict[str, Any] = {"mode": "sidecar", "config": config}
     with pytest.raises(HelmError, match=r"emptyDirSizeLimit is too small.*set it to (\d+Mi) or more") as refused:
         template(values)
     size = re.search(r"(\d+Mi) or more", str(refused.value))
@@ -224,6 +261,23 @@ def test_under_maintenance_nothing_runs_and_everything_is_there() -> None:
     assert "args" not in idle
     assert not [name for name in idle if name.endswith("Probe")]
     assert all(usual[name] == idle[name] for name in ("env", "image", "volumeMounts"))
+
+
+def test_the_runbook_names_volumes_and_processes_as_the_chart_does() -> None:
+    text = " ".join((ROOT / "docs" / "runbook.md").read_text().split())
+    stateful_set = one(template({"persistence": {"size": "50Gi"}}, release="timewheel"), "StatefulSet")
+    name = stateful_set["metadata"]["name"]
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "50Gi"
+    assert f"kubectl delete statefulset {name} --cascade=orphan" in text
+    assert f"kubectl delete pvc {claim['metadata']['name']}-{name}-0 --wait=false" in text
+    (container,) = pod_of(stateful_set)["spec"]["containers"]
+    (path,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == claim["metadata"]["name"]]
+    assert f"rm -rf {path}/*" in text
+    assert f"--target={container['name']} " in text
+    for flag in re.findall(r"`kubectl debug (.*?) -- sh`", text)[0].split():
+        if flag.startswith("--"):
+            assert flag.partition("=")[0] in run("kubectl", "debug", "--help")
 
 
 def test_an_applications_readiness_is_its_own_unless_told() -> None:
@@ -302,6 +356,36 @@ def test_kustomize_builds_what_kubernetes_takes(directory: str) -> None:
     assert_valid(found)
 
 
+@pytest.mark.parametrize("by", ["replacement", "patch"])
+def test_an_overlays_settings_are_new_pods(by: str, tmp_path: Path) -> None:
+    """Pods read their settings as they start: those of another ConfigMap are other pods."""
+
+    def build(settings: str) -> tuple[Object, str]:
+        overlay: dict[str, Any] = {"resources": ["../base"]}
+        if by == "replacement":
+            (tmp_path / "overlay" / "mine.yaml").write_text(settings)
+            overlay["configMapGenerator"] = [
+                {"name": "timewheel", "behavior": "replace", "files": ["timewheel.yaml=mine.yaml"]}
+            ]
+        else:
+            patch = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "timewheel"}}
+            overlay["patches"] = [{"patch": yaml.safe_dump(patch | {"data": {"timewheel.yaml": settings}})}]
+        (tmp_path / "overlay" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        found = objects(run("kubectl", "kustomize", tmp_path / "overlay"))
+        (volume,) = [each for each in pod_of(one(found, "StatefulSet"))["spec"]["volumes"] if "configMap" in each]
+        return one(found, "ConfigMap"), volume["configMap"]["name"]
+
+    shutil.copytree(ROOT / "deploy" / "statefulset", tmp_path / "base")
+    (tmp_path / "overlay").mkdir()
+    names = set()
+    for settings in ("partitions: 3\n", "partitions: 6\n"):
+        config_map, mounted = build(settings)
+        assert config_map["data"] == {"timewheel.yaml": settings}
+        assert config_map["metadata"]["name"] == mounted
+        names.add(mounted)
+    assert len(names) == 2
+
+
 def test_the_component_gives_an_application_what_the_chart_would(application: list[Object]) -> None:
     by_kustomize = list(yaml.safe_load_all(run("kubectl", "kustomize", ROOT / "deploy" / "example")))
     pod = pod_of(one(by_kustomize, "Deployment"))["spec"]
@@ -320,4 +404,5 @@ def test_the_charts_copy_of_monitoring_is_the_same(name: str) -> None:
 
 def test_what_is_made_from_the_chart_is_up_to_date() -> None:
     assert generate.STATEFULSET.read_text() == generate.statefulset_text(), "make charts"
+    assert generate.SETTINGS.read_text() == generate.settings_text(), "make charts"
     assert generate.PATCH.read_text() == generate.patch_text(), "make charts"

@@ -24,6 +24,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "another mode": {"mode": "daemonset"},
     "a secret in the clear": {"kafka": {"options": {"sasl.password": "hunter2"}}},
     "a key in the clear": {"kafka": {"options": {"ssl.key.pem": "-----BEGIN"}}},
+    "a key's password in the clear": {"kafka": {"options": {"ssl.key.password": "hunter2"}}},
     "another mechanism": {"kafka": {"sasl": {"mechanism": "GSSAPI"}}},
     "a setting that is none": {"config": {"level": "1s"}},
     "a setting of another type": {"config": {"partitions": "three"}},
@@ -32,6 +33,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a setting that the mode decides": {"config": {"membership": "dynamic"}},
     "a secret among the settings": {"config": {"http_token": "hunter2"}},
     "a privileged port": {"http": {"port": 80}},
+    "an address without its brackets": {"http": {"host": "::"}},
+    "an address with a port": {"http": {"host": "0.0.0.0:8080"}},
     "a digest that is none": {"image": {"digest": "latest"}},
     "no quantity": {"persistence": {"size": "ten"}},
     "a shared volume": {"persistence": {"accessModes": ["ReadOnlyMany"]}},
@@ -141,6 +144,18 @@ def test_the_sidecar_takes_the_settings_of_the_chart(tmp_path: Path, monkeypatch
     assert (settings.membership, settings.identity) == ("static", "apps.rel-timewheel-0")
     assert (settings.http_address, str(settings.data_dir)) == ("0.0.0.0:8080", "/var/lib/timewheel")
     assert settings.kafka == {}
+
+
+def test_the_sidecar_listens_where_the_chart_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of({"http": {"host": "[::]"}}, tmp_path, monkeypatch)
+    assert (settings.http_address, settings.http_host, settings.http_port) == ("[::]:8080", "::", 8080)
+
+
+def test_a_secret_may_be_an_option_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pw").write_text("hunter2\n")
+    options = {"ssl.key.password": f"${{dir:{tmp_path}:pw}}"}
+    settings = settings_of({"kafka": {"options": options}}, tmp_path, monkeypatch)
+    assert settings.kafka == {"ssl.key.password": "hunter2"}
 
 
 def test_logins_come_from_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

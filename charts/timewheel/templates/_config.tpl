@@ -28,13 +28,18 @@
 {{- merge (deepCopy .Values.kafka.options) $options | toYaml }}
 {{- end }}
 
-{{/* What a wheel partition may take of an emptyDir, with every partition on one pod: a pod that takes more is evicted. */}}
+{{/*
+What a store may take of an emptyDir, with every partition on one pod, and once in each of its workers: a worker keeps the files of a
+partition that another has by now. A pod that takes more is evicted.
+*/}}
 {{- define "timewheel.emptyDirQuota" -}}
 {{- $partitions := int64 (.Values.config.partitions | default 1) }}
-{{- $quota := div (mul 9 (include "timewheel.bytes" .Values.persistence.emptyDirSizeLimit | int64)) (mul 10 $partitions) }}
+{{- $workers := int64 (.Values.config.workers | default 1) }}
+{{- $stores := mul $partitions $workers }}
+{{- $quota := div (mul 9 (include "timewheel.bytes" .Values.persistence.emptyDirSizeLimit | int64)) (mul 10 $stores) }}
 {{- $least := mul 2 (add (mul 32 (int64 (.Values.config.slots_total | default 604800))) 83886080) }}
 {{- if lt $quota $least }}
-{{- fail (printf "persistence.emptyDirSizeLimit is too small: each of %d wheel partitions needs %d bytes at least, so set it to %dMi or more" $partitions $least (add 1 (div (mul $least $partitions 10) 9437184))) }}
+{{- fail (printf "persistence.emptyDirSizeLimit is too small: each of %d wheel partitions needs %d bytes at least in each of %d workers, so set it to %dMi or more" $partitions $least $workers (add 1 (div (mul $least $stores 10) 9437184))) }}
 {{- end }}
 {{- $quota }}
 {{- end }}

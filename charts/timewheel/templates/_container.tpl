@@ -30,7 +30,7 @@ env:
     value: $(POD_NAMESPACE).$(POD_NAME)
   # Not an argument: commands in the pod find the API by it, too.
   - name: TIMEWHEEL_HTTP_ADDRESS
-    value: "0.0.0.0:{{ $.Values.http.port }}"
+    value: "{{ $.Values.http.host }}:{{ $.Values.http.port }}"
   {{- include "timewheel.env" $ | nindent 2 }}
 ports:
   - name: {{ .portName }}
