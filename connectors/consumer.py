@@ -157,6 +157,9 @@ class RetryingConsumer:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._by_hand: ConsumerLoop | None = None
+        self._turned_by: int | None = None
+        """The thread that is in a turn of `poll`."""
+        self._leaves_after_turn = False
 
     # --- listeners ----------------------------------------------------------------------------------------------------
 
@@ -242,13 +245,16 @@ class RetryingConsumer:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop, and wait for the end.
+        """Stop, and wait for the end. In a listener that `poll` calls, the end follows the listener's return.
 
         Raises:
             KafkaException: what the thread that `start` began had ended with; told once.
         """
         self.stop()
         self._has_run = True
+        if self._turned_by == threading.get_ident():
+            self._leaves_after_turn = True
+            return
         self._leave()
         if self._thread is not None:
             self._thread.join()
@@ -289,16 +295,22 @@ class RetryingConsumer:
         if self._by_hand is None:
             self._claim()
             self._by_hand = self._loop(InlineWorkers(self._checked()), pause_after_ms=0)
+        loop, self._turned_by = self._by_hand, threading.get_ident()
         try:
-            count = self._by_hand.turn(timeout_s)
-            self._by_hand.commit()
+            count = loop.turn(timeout_s)
+            loop.commit()
         except Exception:
             raise
         except BaseException:
             # Ctrl-C in a notebook. Were the loop to go on, what it has read and not yet handled would wait for ever.
-            self._has_run = False
-            self._leave()
+            self._has_run = self._leaves_after_turn
+            self._leaves_after_turn = True
             raise
+        finally:
+            self._turned_by = None
+            if self._leaves_after_turn:
+                self._leaves_after_turn = False
+                self._leave()
         return count
 
     # ------------------------------------------------------------------------------------------------------------------

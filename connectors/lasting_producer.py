@@ -91,11 +91,11 @@ class LastingProducer:
             if not still_out or deadline.left_s == 0:
                 return still_out
 
-    def give_up(self) -> None:
+    def give_up(self) -> int:
         """Everything that is still out fails (_PURGE_QUEUE; _PURGE_INFLIGHT where Kafka may have it), and is told."""
         for client in (*self._lost, self.client):
             client.purge()
-        self.flush(_PURGED_WITHIN_S)
+        return self.flush(_PURGED_WITHIN_S)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         return self.client.list_topics(topic, timeout=timeout)

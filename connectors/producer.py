@@ -157,7 +157,7 @@ class ScheduledProducer:
         unanswered = self.flush()
         if not unanswered:
             return
-        self._producer.give_up()
+        self._serve(lambda _: self._producer.give_up(), 0)
         told = f"{unanswered} records had no answer from Kafka when the producer was closed"
         if error is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{told}; their receipts tell which"))

@@ -24,7 +24,13 @@ from confluent_kafka import KafkaError, Message, Producer
 from connectors.clients import Clients, KafkaClients
 from connectors.contract import TopicKind, TopicNames, is_legal_topic_name
 from connectors.dead_letters.cluster import Cluster, Place, Ranges
-from connectors.dead_letters.errors import DeadLettersError, NoSuchGroupError, NotAnsweredError, RefusedError
+from connectors.dead_letters.errors import (
+    DeadLettersError,
+    NoSuchGroupError,
+    NotAnsweredError,
+    RefusedError,
+    TakenOverError,
+)
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import DeadLetter, Filter, FilterError, Reason
 from connectors.dead_letters.offsets import Offsets
@@ -48,6 +54,7 @@ __all__ = [
     "Redriven",
     "RefusedError",
     "Summary",
+    "TakenOverError",
 ]
 
 DEFAULT_MAX_REDRIVES = 3

@@ -13,5 +13,9 @@ class RefusedError(DeadLettersError):
     """Kafka refuses to make a topic, or all that is to be written."""
 
 
+class TakenOverError(DeadLettersError):
+    """Another redrive of the same group has begun, or seems to have: this one can commit nothing more."""
+
+
 class NotAnsweredError(DeadLettersError):
     """Kafka does not answer."""

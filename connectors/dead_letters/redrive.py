@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.dead_letters.cluster import Place, until_answered
-from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
+from connectors.dead_letters.errors import NotAnsweredError, RefusedError, TakenOverError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import Filter
 from connectors.dead_letters.offsets import Offsets, runs
@@ -293,7 +293,7 @@ class Redrive:
                 refusals = [failure for failure in self._failures if failure.code() in REFUSALS]
                 return [error] if error.code() in REFUSALS and not refusals else refusals
         if error.fatal():
-            raise DeadLettersError(
+            raise TakenOverError(
                 f"this redrive cannot go on ({error.str()}): another of the same group has begun, or a broker was "
                 "restarted; run it again, and it goes on where it stopped"
             )

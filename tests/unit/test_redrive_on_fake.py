@@ -19,10 +19,13 @@ from connectors.dead_letters import (
     NoSuchGroupError,
     NotAnsweredError,
     Redriven,
+    TakenOverError,
 )
 from connectors.dead_letters.cluster import Cluster
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, ManualClock, SimulatedCrash
 from connectors.testing.admin import InMemoryAdmin
+from sidecar.front.dead_letters import problem_of
+from sidecar.web.problems import Kind
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -313,8 +316,9 @@ def test_a_later_redrive_takes_over_from_an_earlier_one() -> None:
         if not told:
             told.append(second.redrive("billing"))
 
-    with pytest.raises(DeadLettersError, match="another of the same group"):
+    with pytest.raises(TakenOverError, match="another of the same group") as raised:
         first.redrive("billing", rate=100, wait=take_over)
+    assert problem_of(raised.value).kind is Kind.IN_PROGRESS
     assert told[0].moved.total() + told[0].done_before == 30
     assert bench.ids() == numbers(range(30))
 

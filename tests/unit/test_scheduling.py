@@ -120,6 +120,25 @@ def test_what_is_unanswered_at_the_end_is_raised_and_its_receipt_has_an_error(ka
         pendings[0].result()
 
 
+def test_a_callback_that_is_told_at_the_end_may_wait_for_nothing(
+    kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_anew()
+    told: list[object] = []
+
+    def fall_back(answer: object) -> None:
+        told.append(answer)
+        producer.send("fallback", "v", delay="1m")
+
+    producer = ScheduledProducer({}, clients=kafka)
+    kafka.make_unavailable(3_600_000)
+    producer.begin_send("orders", "v", fall_back, delay="1h")
+    with pytest.raises(KafkaException, match="1 records had no answer"):
+        producer.__exit__(None, None, None)
+    assert len(told) == 1
+    assert "cannot wait for Kafka" in caplog.text
+
+
 def test_an_exception_of_the_users_is_not_hidden_by_what_is_unanswered(
     kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
