@@ -13,7 +13,7 @@ Whatever is killed in between has committed less than it has done, never more.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -93,8 +93,6 @@ class ConsumerLoop:
         self._grace_s = REVOKE_GRACE_S
         self._is_cut_off = False
         """Whether Kafka does not answer at the end: what is done is not committed, and comes again."""
-        self._is_leaving = False
-        """Kafka has answered just now, and is not asked again: librdkafka tells no offsets while it closes."""
         self._committed_ms = self._clock.monotonic_ms()
         self._consumer: Any = clients.consumer({**options, "on_commit": self._on_commit})
         self._consumer.subscribe(
@@ -143,35 +141,24 @@ class ConsumerLoop:
             self._grace_s = 0.0
             try:
                 self._is_cut_off = self._commits and bool(queues) and not self._is_answered(queues)
-                self._is_leaving = True
                 self._leave()
             finally:
                 self._send_back.close()
 
-    def commit(self) -> None:
-        """What is done, of all partitions; what fails is committed the next time."""
+    def commit(self, *, is_final: bool = False, queues: Collection[ProcessQueue] | None = None) -> None:
+        """What is done, of all partitions or of some. Not final: what fails is committed the next time."""
         self._committed_ms = self._clock.monotonic_ms()
         if not self._commits or self._is_cut_off:
             return
-        taken = [(queue, queue.take_uncommitted()) for queue in self._queues.values()]
-        offsets = [TopicPartition(*queue.place, offset) for queue, offset in taken if offset is not None]
+        offsets = []
+        for queue in self._queues.values() if queues is None else queues:
+            offset = queue.committable if is_final else queue.take_uncommitted()
+            if offset is not None:
+                offsets.append(TopicPartition(*queue.place, offset))
         if not offsets:
             return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as exception:
-            self._on_commit(exception.args[0], offsets)
-
-    def _commit_at_last(self, queues: Sequence[ProcessQueue]) -> None:
-        """What is done of partitions that go, if Kafka answers: the commit has no time-out of its own."""
-        done = [queue for queue in queues if queue.committable is not None]
-        if not done or not self._commits or self._is_cut_off:
-            return
-        if not self._is_leaving and not self._is_answered(done):
-            return
-        offsets = [TopicPartition(*queue.place, queue.committable) for queue in done]  # type: ignore[arg-type]
-        try:
-            told = self._consumer.commit(offsets=offsets, asynchronous=False)
+            told = self._consumer.commit(offsets=offsets, asynchronous=not is_final)
         except KafkaException as exception:
             self._on_commit(exception.args[0], offsets)
         else:
@@ -194,7 +181,7 @@ class ConsumerLoop:
         except KafkaException as exception:
             _log.warning(
                 "kafka does not answer",
-                "partitions go without a last commit: %s",
+                "the consumer ends without a last commit: %s",
                 exception.args[0].str(),
                 operator_action="nothing: what was done since the commit before comes again",
             )
@@ -301,12 +288,12 @@ class ConsumerLoop:
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        begun_at = self._begin(consumer, partitions) if partitions else {}
+        begun_at = self._begin(consumer, partitions) if self._commits and partitions else {}
         for partition in partitions:
             place = partition.topic, partition.partition
-            if place in self._left_at:
-                partition.offset = begun_at[place] = self._left_at.pop(place)
             self._queues[place] = ProcessQueue(place, begun_at.get(place))
+            if place in self._left_at:
+                partition.offset = self._left_at.pop(place)
         if self._is_incremental:
             consumer.incremental_assign(partitions)
         else:
@@ -323,31 +310,20 @@ class ConsumerLoop:
         any other   latest              its end, which is committed: the next start shall not begin behind what comes
                                         while nobody reads (CONSUME_FROM_LAST_OFFSET)
         any other   any other           where librdkafka says
-
-        Broadcasting without a memory in Kafka, the end is what a partition comes back with after a lost session.
         """
         begun_at: dict[Place, int] = {}
-        retry = self._settings.retry_topic if self._commits else None
-        told = [one for one in partitions if self._begins_at_end or one.topic == retry]
-        for partition in self._unknown(consumer, told):
-            if partition.topic == retry:
+        told = [one for one in partitions if self._begins_at_end or one.topic == self._settings.retry_topic]
+        committed = (self._answer(partial(_committed, consumer, told)) if told else None) or ()
+        for partition, found in zip(told, committed, strict=False):
+            if found.offset >= 0 or found.error is not None:
+                continue
+            if partition.topic == self._settings.retry_topic:
                 partition.offset = OFFSET_BEGINNING
             else:
                 end = self._answer(partial(_end, consumer, partition))
                 if end is not None:
                     partition.offset = begun_at[partition.topic, partition.partition] = end
         return begun_at
-
-    def _unknown(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those of which there is no offset to go on at."""
-        if not self._commits:
-            return [one for one in partitions if (one.topic, one.partition) not in self._left_at]
-        committed = (self._answer(partial(_committed, consumer, partitions)) if partitions else None) or ()
-        return [
-            partition
-            for partition, found in zip(partitions, committed, strict=False)
-            if found.offset < 0 and found.error is None
-        ]
 
     def _answer(self, question: Callable[[], T]) -> T | None:
         """Kafka's answer, however long it takes; None: it refuses one, or the consumer is to stop.
@@ -378,7 +354,7 @@ class ConsumerLoop:
 
         1. Nothing new of these partitions is begun.
         2. What the listener is in the middle of may end.
-        3. What is done is committed, while the partitions are still ours, if Kafka answers.
+        3. What is done is committed, while the partitions are still ours.
         4. What has not ended counts for nothing.
         """
         queues = self._drop(partitions)
@@ -387,7 +363,7 @@ class ConsumerLoop:
         while self._service.is_active(queues) and deadline.left_s > 0:
             self._send_back.serve(0.01)
             self._service.turn()
-        self._commit_at_last(queues)
+        self.commit(is_final=True, queues=queues)
         self._service.abandon(queues)
         self._remember(queues)
 

@@ -21,7 +21,7 @@ from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit,
 from connectors.consuming.workers import Batch, InlineWorkers
 from connectors.contract import TopicNames
 from connectors.event_log import begin_anew
-from connectors.testing import TIME_OUT, Fault, InMemoryKafka, Kind
+from connectors.testing import TIME_OUT, InMemoryKafka
 
 
 def consumer(**arguments: Any) -> RetryingConsumer:
@@ -330,119 +330,6 @@ def test_a_consumer_that_does_not_close_is_left_behind(
     assert "does not close, and ends with the process" in caplog.text
     may_end.set()
     assert has_ended.wait(30)
-
-
-def turned(kafka: InMemoryKafka, **config: Any) -> tuple[RetryingConsumer, Any]:
-    """A consumer that has handled one record, turned by hand, and its client. Its rebalances are eager."""
-    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback", "RETRY-g"):
-        kafka.create_topic(topic)
-    kafka.producer({}).produce("t", b"v")
-    options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range", **config}
-    one = RetryingConsumer(options, ["t"], clients=kafka)
-    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
-    one.poll()
-    assert one._by_hand is not None
-    return one, one._by_hand._consumer
-
-
-def test_a_rebalance_makes_no_last_commit_where_the_coordinator_is_silent(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    kafka = InMemoryKafka()
-    one, client = turned(kafka)
-    kinds: list[bool] = []
-    monkeypatch.setattr(client, "commit", lambda *, asynchronous, **_: kinds.append(asynchronous))
-    kafka.faults.at("committed:before", TIME_OUT)
-    kafka.rebalance("g")
-    one.poll(1)
-    assert False not in kinds
-    assert "partitions go without a last commit" in caplog.text
-    one.close()
-
-
-def test_leaving_asks_kafka_once_whether_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka answers no such question while it closes: the last commit would be left out."""
-    kafka = InMemoryKafka()
-    one, client = turned(kafka)
-    kafka.producer({}).produce("t", b"w")
-    assert one._by_hand is not None
-    one._by_hand.turn(0)
-    close, committed, asked = client.close, client.committed, list[bool]()
-
-    def ask(*arguments: Any, **options: Any) -> Any:
-        asked.append(True)
-        return committed(*arguments, **options)
-
-    def close_and_answer_nothing() -> None:
-        monkeypatch.setattr(client, "committed", lambda *_, **__: pytest.fail("it closes"))
-        close()
-
-    monkeypatch.setattr(client, "committed", ask)
-    monkeypatch.setattr(client, "close", close_and_answer_nothing)
-    one.close()
-    assert asked == [True]
-    assert kafka.committed("g")["t", 0] == (2, None)
-
-
-@pytest.mark.parametrize("losses", [1, 2])
-def test_broadcast_a_partition_of_which_nothing_was_read_goes_on_after_lost_sessions(losses: int) -> None:
-    kafka = InMemoryKafka()
-    kafka.create_topic("t", 2)
-    producer, seen = kafka.producer({}), list[bytes | None]()
-    producer.produce("t", b"before", partition=1)
-    one = RetryingConsumer({"group.id": "g"}, ["t"], model=MessageModel.BROADCASTING, clients=kafka)
-
-    @one.listener
-    def listen(message: ConsumedMessage) -> ConsumeResult:
-        seen.append(message.value)
-        return ConsumeResult.CONSUME_SUCCESS
-
-    def turn() -> None:
-        for _ in range(3):
-            one.poll(0.1)
-
-    turn()
-    producer.produce("t", b"first", partition=0)
-    turn()
-    for _ in range(losses - 1):
-        kafka.faults.at("consume:before", Fault(Kind.EXPEL))
-        turn()
-    for partition in range(2):
-        producer.produce("t", b"meanwhile", partition=partition)
-    producer.flush()
-    kafka.faults.at("consume:before", Fault(Kind.EXPEL))
-    turn()
-    one.close()
-    assert seen == [b"first", b"meanwhile", b"meanwhile"]
-
-
-@pytest.mark.parametrize("ends", [None, SystemExit])
-def test_a_listener_that_is_turned_by_hand_may_close_its_consumer(ends: type[BaseException] | None) -> None:
-    kafka = InMemoryKafka()
-    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback", "RETRY-g"):
-        kafka.create_topic(topic)
-    kafka.producer({}).produce("t", b"v")
-    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
-
-    @one.listener
-    def listen(_message: ConsumedMessage) -> ConsumeResult:
-        one.close()
-        if ends is not None:
-            raise ends
-        return ConsumeResult.CONSUME_SUCCESS
-
-    began_ms = kafka.clock.monotonic_ms()
-    if ends is None:
-        assert one.poll() == 1
-        assert kafka.committed("g") == {("t", 0): (1, None)}
-    else:
-        with pytest.raises(ends):
-            one.poll()
-    assert kafka.clock.monotonic_ms() - began_ms < 1_000
-    assert one._by_hand is None
-    with pytest.raises(RuntimeError, match="runs once"):
-        one.poll()
-    one.close()
 
 
 def test_what_closing_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
