@@ -92,7 +92,8 @@ class LastingProducer:
                 return still_out
 
     def give_up(self) -> int:
-        """Everything that is still out fails (_PURGE_QUEUE; _PURGE_INFLIGHT where Kafka may have it), and is told."""
+        """Everything that is still out fails (_PURGE_QUEUE; _PURGE_INFLIGHT where Kafka may have it), and is told;
+        how many are out all the same."""
         for client in (*self._lost, self.client):
             client.purge()
         return self.flush(_PURGED_WITHIN_S)

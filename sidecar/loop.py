@@ -407,10 +407,11 @@ class Loop:
         self._destinations.forget()
         # Of a topic that may not be written to hears the transaction, and none of its records, for none was sent; and
         # with it hears only the call that was under way just then.
-        is_of_all = all(refusal[2].code() in _PURGED for refusal in refusals) and error.error.code() in _REFUSED_AS_ONE
-        if is_of_all and error.error.code() in REFUSALS:
+        code = error.error.code()
+        is_of_all = code in _REFUSED_AS_ONE and all(refusal[2].code() in _PURGED for refusal in refusals)
+        if is_of_all and code in REFUSALS:
             topics = {self._put.topic_of(source, record) for source, records in drafts for record in records}
-            refusals = [(topic, 0, KafkaError(error.error.code())) for topic in sorted(topics)]
+            refusals = [(topic, 0, KafkaError(code)) for topic in sorted(topics)]
         final = {refusal[0]: refusal for refusal in refusals if self._is_final(refusal[2])}
         guilty = [refusal for refusal in refusals if refusal[2].code() not in _PURGED]
         if guilty or is_of_all:  # whether it passes or not: whose records are taken does not wait for it

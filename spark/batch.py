@@ -15,15 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
-from spark.cluster import Cluster, Place, audited_topics
+from spark.cluster import UNREADABLE, Cluster, Place, audited_topics
 from spark.facts import ASKS, CLOCK_SKEW_MS, to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
 from spark.report.model import utc
 from spark.sources import read_ranges_by_kind
-
-UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
-"""What is said of a record's timestamp."""
 
 _ASKING = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 

@@ -20,6 +20,8 @@ from spark.kafka_options import for_librdkafka
 _TIMEOUT_S = 10.0
 _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 """The first time that Spark, which counts microseconds, cannot hold; what fails then is the whole of a query."""
+UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
+"""How such a timestamp is told."""
 _log = logging.getLogger("librdkafka")
 
 Place = tuple[str, int]

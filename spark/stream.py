@@ -27,8 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import tables
-from spark.batch import UNREADABLE, Job, named_destinations
-from spark.cluster import Cluster, Place, audited_topics
+from spark.batch import Job, named_destinations
+from spark.cluster import UNREADABLE, Cluster, Place, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
 from spark.sources import read_streams_by_kind
@@ -169,9 +169,13 @@ class Ingest:
 
     def _written(self, numbers: Iterable[int]) -> dict[Place, int]:
         """How far the topics of these queries are written, open transactions included."""
+        return self._cluster.written(self._places(numbers))
+
+    def _places(self, numbers: Iterable[int]) -> list[Place]:
+        """The partitions of the topics of these queries, as there are now."""
         existing = self._cluster.topics()
         topics = [topic for number in numbers for topic in self._topics[number]]
-        return self._cluster.written([(topic, partition) for topic in topics for partition in existing.get(topic, [])])
+        return [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
 
     def _check(self) -> None:
         for number, query in self._queries.items():
@@ -189,9 +193,7 @@ class Ingest:
                 "action: keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
             )
         elif "long overflow" in text:
-            existing = self._cluster.topics()
-            places = [(topic, number) for topic in self._topics[number] for number in existing.get(topic, [])]
-            found = sorted(self._cluster.unreadable(places).items())
+            found = sorted(self._cluster.unreadable(self._places([number])).items())
             told = (f"{topic}, partition {partition}, offset {offset}" for (topic, partition), offset in found)
             advice = (
                 f"a record is stamped {UNREADABLE}: {_named(told)}. Operator action: see "

@@ -101,7 +101,24 @@ class Publishing(Protocol):
         """Release the producers without waiting; what is open ends at the next start, or by its time-out."""
 
 
-class ExactlyOnce:
+class _OnOneProducer:
+    """What both ways do with the producer of the open batch."""
+
+    _producer: Producer
+    _failures: list[Refusal]
+
+    def make_room(self) -> None:
+        self._producer.poll(0.05)
+
+    def look_up(self, topic: str) -> None:
+        with suppress(KafkaException):
+            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+
+    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
+        self._failures.append((topic, partition, error))
+
+
+class ExactlyOnce(_OnOneProducer):
     """Records and progress in one Kafka transaction.
 
     Args:
@@ -150,16 +167,6 @@ class ExactlyOnce:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise lost_in("begin_transaction", error.args[0]) from error
-
-    def make_room(self) -> None:
-        self._producer.poll(0.05)
-
-    def look_up(self, topic: str) -> None:
-        with suppress(KafkaException):
-            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
-
-    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
-        self._failures.append((topic, partition, error))
 
     def commit(self, offsets: list[TopicPartition]) -> None:
         producer, metadata = self._producer, self._group_metadata()
@@ -223,7 +230,7 @@ class ExactlyOnce:
                 return
 
 
-class AtLeastOnce:
+class AtLeastOnce(_OnOneProducer):
     """Records first, then the progress: a crash between the two sends again."""
 
     def __init__(
@@ -244,16 +251,6 @@ class AtLeastOnce:
 
     def begin(self) -> None:
         self._failures.clear()
-
-    def make_room(self) -> None:
-        self._producer.poll(0.05)
-
-    def look_up(self, topic: str) -> None:
-        with suppress(KafkaException):
-            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
-
-    def refused(self, topic: str, partition: int, error: KafkaError) -> None:
-        self._failures.append((topic, partition, error))
 
     def commit(self, offsets: list[TopicPartition]) -> None:
         self._offsets = offsets

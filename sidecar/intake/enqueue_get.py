@@ -144,13 +144,11 @@ class EnqueueGet:
             if not messages and timeout_s > 0:
                 first = self._consumer.poll(timeout_s)
                 messages = [] if first is None else [first, *self._consumer.consume(self._limit, 0)]
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            if isinstance(failure, KafkaException):
-                raise ClientsLostError(f"consumer: {failure}") from failure
-            raise failure
         if not messages:
             return 0
         self._limit = self._fitting(messages)
