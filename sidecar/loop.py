@@ -21,6 +21,7 @@ from sidecar.clock import HighWaterClock
 from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
+from sidecar.dispatch.levels import LevelPartition
 from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
@@ -126,6 +127,7 @@ class Loop:
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
+        self._steps_forward = clock.steps_forward
         self._is_now_and_then = False
         self._is_to_pause = False
         self._topics_made_anew = health.topics_made_anew
@@ -214,6 +216,9 @@ class Loop:
         now_ms = self._clock.now_ms()
         self._health.turned()
         self._look_at_the_clock()
+        if self._clock.steps_forward != self._steps_forward:
+            self._steps_forward = self._clock.steps_forward
+            self._unsee()
         self._intake.hold(self._held())
         self._intake.go_on()
         # 1. What is due, from every partition its share, so that a backlog in one does not hold up another.
@@ -352,6 +357,12 @@ class Loop:
         self._is_now_and_then = monotonic_ms - self._now_and_then_ms >= NOW_AND_THEN_MS
         if self._is_now_and_then:
             self._now_and_then_ms = monotonic_ms
+
+    def _unsee(self) -> None:
+        """The clock was set forward: by the one that it was, timestamps looked as if they were from the future."""
+        for source in self.sources:
+            if isinstance(source, LevelPartition) and source.unsee():
+                self._intake.read_again(source)
 
     def _idle_progress(self, drafts: list[Draft]) -> list[Draft]:
         """Progress that moved without anything falling due (records stored, ends reached), so that lag reads true."""

@@ -4,6 +4,10 @@ A constant delay makes offset order due order, so the whole durable state is the
 first record not yet published. The head of the partition waits here, in a bounded read-ahead; when that is full the
 partition is paused, and nothing is stored locally.
 
+A timestamp may be from the future: a producer's clock, or a broker's, was ahead. By the clock that the record was read
+by, it is cut, so that it does not hold up what is behind it. If that clock turns out to have been behind, and is set,
+what was cut by it is read again (`unsee`).
+
 One thing goes ahead of the order: a record that no setting and no time can make deliverable (no ``REAL_TOPIC``, an
 illegal name) is rejected when it is read, not after its delay. The commit's metadata says up to which offset that has
 been done, so that a restart does not reject the same record again.
@@ -57,14 +61,21 @@ class Chunk:
 
     Args:
         size_bytes: of all the records together, about.
+        latest_due_ms: what later due times were cut to.
     """
 
-    __slots__ = ("due_ms_max", "records", "size_bytes")
+    __slots__ = ("due_ms_max", "latest_due_ms", "records", "size_bytes")
 
-    def __init__(self, records: list[Outgoing], size_bytes: int) -> None:
+    def __init__(self, records: list[Outgoing], size_bytes: int, latest_due_ms: int) -> None:
         self.records = records
         self.size_bytes = size_bytes
+        self.latest_due_ms = latest_due_ms
         self.due_ms_max = max([record[5] for record in records])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a timestamp is so far in the future that it says another due time than the records do."""
+        return self.due_ms_max == self.latest_due_ms
 
     def split(self, now_ms: int, max_records: int, max_bytes: int) -> "tuple[Chunk | None, Chunk | None]":
         """What may go out now, and the rest."""
@@ -82,8 +93,8 @@ class Chunk:
         if count == len(records):
             return self, None
         # The parts together count as much as the whole did: what was added is taken off again, no more and no less.
-        head = Chunk(records[:count], min(size_bytes, self.size_bytes))
-        return head, Chunk(records[count:], self.size_bytes - head.size_bytes)
+        head = Chunk(records[:count], min(size_bytes, self.size_bytes), self.latest_due_ms)
+        return head, Chunk(records[count:], self.size_bytes - head.size_bytes, self.latest_due_ms)
 
 
 class LevelPartition:
@@ -152,7 +163,7 @@ class LevelPartition:
             records += self._read_alike(*some, now_ms) or self._read_each(*some, now_ms)
             self.position = (some[0][-1].offset() or 0) + 1
         if records:
-            chunk = Chunk(records, bytes_of(records))
+            chunk = Chunk(records, bytes_of(records), self._latest_due_ms(now_ms))
             self._waiting.append(chunk)
             self._count(chunk, 1)
 
@@ -206,6 +217,25 @@ class LevelPartition:
                 carried.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
             records.append((topic, partition, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
+
+    def unsee(self) -> bool:
+        """The clock was set forward: forget what would go out earlier than its timestamp says, and what is behind it.
+
+        Returns:
+            Whether there is any; it has to be read again, from `position` on.
+        """
+        places = [place for place, chunk in enumerate(self._waiting) if chunk.is_cut]
+        if not places:
+            return False
+        while len(self._waiting) > places[0]:
+            chunk = self._waiting.pop()
+            self._count(chunk, -1)
+            self.position = chunk.records[0][6]
+        while self._rejected and self._rejected[-1][6] >= self.position:
+            record = self._rejected.pop()
+            self._rejected_bytes -= size_of(record)
+            self._rejected_below = record[6]
+        return True
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""

@@ -120,8 +120,14 @@ class EnqueueGet:
         self._held = set(places)
         for place in self._held - self._paused:
             self._pause(place)
-            self._behind.add(place)  # what was fetched for it and not yet consumed is gone
-            self._left.pop(place, None)
+            self._read_from_position(place)
+
+    def read_again(self, source: Source) -> None:
+        """Read on from the position of a source, which has set it back."""
+        place = source.topic, source.partition
+        if place not in self._paused:
+            self._pause(place)
+        self._read_from_position(place)
 
     def go_on(self) -> None:
         """Between transactions: hand over what sources have left for the end of one."""
@@ -273,6 +279,11 @@ class EnqueueGet:
             self._consumer.seek(TopicPartition(*place, offset))
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
+
+    def _read_from_position(self, place: Place) -> None:
+        """Of a paused partition: what was fetched for it and not yet consumed is gone, or to be forgotten."""
+        self._behind.add(place)
+        self._left.pop(place, None)
 
     def _pause(self, place: Place) -> None:
         self._consumer.pause([TopicPartition(*place)])

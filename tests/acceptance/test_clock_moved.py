@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_levels import scheduled
+from tests.acceptance.test_levels import ids, scheduled
 from tests.support.kafka import Kafka, judge
 from tests.support.moved_clock import MovedClock
 from tests.support.sidecar import SidecarProcess
@@ -76,6 +76,25 @@ def test_a_clock_that_is_moved_repeats_nothing_loses_nothing_and_nothing_is_earl
     judge(names, by_its_clock).assert_exactly_once()
     moved = sum(record.lateness_ms < 0 for record in delivered)
     assert moved > 10_000, f"only {moved} have come before their real time: the clock was not moved while they waited"
+
+
+def test_nothing_is_early_that_was_read_by_a_clock_which_was_behind_and_is_set_right(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, tmp_path: Path, tool: str
+) -> None:
+    """By that clock all timestamps are from the future."""
+    clock = MovedClock(tool, tmp_path)
+    destination = kafka.create_topic(f"{prefix}orders", 3, message_timestamp_type="LogAppendTime")
+    sidecar.settings |= {"levels": "20s", "read_ahead_records": 1_000}
+    clock.move(-600)
+    sidecar.start(env=clock.env)
+    began_ms = now_ms()
+    kafka.produce(scheduled(prefix, destination, 5_000, levels=1))
+    wait_until(lambda: sidecar.metric("timewheel_waiting_records", queue="1") >= 1_000, "records are read", 60)
+    clock.move(0)
+    delivered = kafka.read([destination], 5_000, 60)
+    judge(ids(5_000), delivered).assert_exactly_once()
+    assert min(record.timestamp_ms for record in delivered) >= began_ms + 20_000
+    assert sidecar.metric("timewheel_clock_steps_total", direction="forward") == 1
 
 
 def test_what_kafka_refuses_for_its_timestamp_is_among_the_dead_letters_and_holds_up_nobody(

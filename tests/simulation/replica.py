@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.testing import Process, SimulatedCrash
-from sidecar.clock import Clock, HighWaterClock
+from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
@@ -18,6 +18,7 @@ from tests.simulation.disk import Disk, Mount
 from tests.simulation.ledger import Violation
 from tests.simulation.oracle import METRICS
 from tests.simulation.test_loop_on_fake import LateCaller, make_clients
+from tests.support.host_clock import ClockAhead
 from tests.support.steps import result_of
 
 if TYPE_CHECKING:
@@ -26,20 +27,6 @@ if TYPE_CHECKING:
 END_OF_SESSION = (ClientsLostError, KafkaUnreachableError, DataDirectoryError)
 EXPECTED = (os.strerror(errno.ENOSPC), "of another lap")
 """Why a partition may be closed for a moment: a full disk, and what waits over more than a lap gets a larger wheel."""
-
-
-class ClockAhead:
-    """A machine's own, some time ahead of the brokers', or behind."""
-
-    def __init__(self, clock: Clock, ahead_ms: int) -> None:
-        self._clock = clock
-        self._ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms() + self._ahead_ms
-
-    def monotonic_ms(self) -> float:
-        return self._clock.monotonic_ms()
 
 
 class Replica:

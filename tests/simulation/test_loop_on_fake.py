@@ -22,6 +22,7 @@ from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
+from tests.support.host_clock import ClockAhead
 
 LEVELS = "1s 5s 10s"
 DELAYS_MS = (1_000, 5_000, 10_000)
@@ -235,6 +236,24 @@ def test_nothing_is_delivered_before_its_time() -> None:
         loop.turn()
         if world.clock.now_ms() < min(world.due_ms.values()):
             assert world.delivered() == []
+    run(world, loop, all_committed(world))
+    world.judge()
+
+
+def test_nothing_is_early_that_was_read_by_a_clock_which_was_behind_and_is_set() -> None:
+    """Timestamps looked as if they were from the future."""
+    world = World(0)
+    world.settings = world.settings.model_copy(update={"read_ahead_records": 10})
+    host = ClockAhead(world.clock, -600_000)
+    clock = HighWaterClock(host)
+    process = world.kafka.process("sidecar")
+    clients = make_clients(process, world.settings, clock, InlineCaller())
+    loop = Loop(world.settings, clients, clock, Health(clock), world.metrics)
+    world.schedule(200)
+    for level in (1, 2, 3):
+        world.schedule_for_level(level, b"")  # a dead letter, ahead of its time
+    run(world, loop, lambda: sum(source.waiting for source in loop.sources) >= 50)
+    host.ahead_ms = 0
     run(world, loop, all_committed(world))
     world.judge()
 

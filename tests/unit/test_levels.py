@@ -143,6 +143,28 @@ def test_a_record_is_due_by_its_timestamp_and_not_a_moment_sooner(
     assert header(record, "TIMER_OUT_MS") == [b"%d" % due_ms]
 
 
+def test_what_was_cut_by_a_clock_that_was_behind_is_read_again_by_the_clock_as_it_was_set() -> None:
+    partition = a_partition()
+    partition.offer([a_message(0)], NOW_MS)
+    partition.offer([an_undeliverable(1), a_message(2, NOW_MS + 600_000)], NOW_MS)
+    partition.offer([a_message(3), an_undeliverable(4)], NOW_MS)
+    assert partition.unsee()
+    assert partition.position == 2
+    assert partition.waiting == 2
+    partition.offer([a_message(2, NOW_MS + 600_000), a_message(3), an_undeliverable(4)], NOW_MS + 600_000)
+    assert not partition.unsee()
+    assert take(partition, NOW_MS + 600_000 + DELAY_MS - 1) == [1, 4, 0]
+    partition.confirm()
+    assert take(partition, NOW_MS + 600_000 + DELAY_MS) == [2, 3]
+
+
+def test_a_clock_that_is_set_forward_has_nothing_read_again_that_was_not_cut() -> None:
+    partition = a_partition()
+    partition.offer([a_message(0, NOW_MS + SKEW_MS - 1), a_message(1)], NOW_MS)
+    assert not partition.unsee()
+    assert partition.position == 2
+
+
 def test_records_go_out_in_the_order_of_their_offsets_whatever_their_timestamps_say() -> None:
     partition = a_partition()
     partition.offer([a_message(0, NOW_MS + 9), a_message(1, NOW_MS)], NOW_MS)
@@ -425,6 +447,18 @@ class LevelMachine(RuleBasedStateMachine):
     @rule(by_ms=st.sampled_from([1, 700, 5_000, 20_000]))
     def wait(self, by_ms: int) -> None:
         self.now_ms += by_ms
+
+    @precondition(lambda self: self.in_hand is None)
+    @rule(by_ms=st.sampled_from([1_001, 3_000, 20_000]))
+    def set_the_clock_forward(self, by_ms: int) -> None:
+        """What is read again is first seen by the clock as it is now; whatever was cut by the one before is."""
+        self.now_ms += by_ms
+        held = [message.offset() for message in self.open if self.is_deliverable(message)]
+        if self.partition.unsee():
+            self.read = sum((message.offset() or 0) < self.partition.position for message in self.log)
+            held = [offset for offset in held if (offset or 0) < self.partition.position]
+        timestamps_ms = {message.offset(): message.timestamp()[1] for message in self.log}
+        assert all(timestamps_ms[offset] < self.first_seen_ms[offset] + SKEW_MS for offset in held)
 
     @precondition(lambda self: self.in_hand is None)
     @rule(max_records=st.integers(1, 6), max_bytes=st.sampled_from([1, 1_500, 4_000, MANY]))
