@@ -3,7 +3,9 @@
 A message that rolls leaves the wheel, and comes back as a copy at the end of its topic. A cancel that is read in
 between finds nothing pending. It stays in force here until the copy has come, and takes it out. After a restart it is
 not known which copies are on their way, so every cancel stays in force until the log's end of that moment is read. Of
-those below the committed offset, which may be millions, only those that the commit says copies may come for.
+those below the committed offset, which may be millions, only those that the commit says copies may come for. That goes
+for replacements, too: whether one has been carried out is in question only if it finds something when it is read again,
+and then it is in doubt until its copy, or that end, is read.
 
 Nor is it known then whether a replacement that finds something had been carried out before. If it was, its message is
 in the log as a copy that names it, or among the dead letters, which the progress tells; so it is carried out again only
@@ -87,8 +89,7 @@ class Cancels:
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
-        is_over = pending.offset < self._open_from and isinstance(pending.request, Cancel)
-        if not may_come and (is_over or position >= self._known_from):
+        if not may_come and (pending.offset < self._open_from or position >= self._known_from):
             return False
         self._in_force.setdefault(pending.uniq_key, []).append(pending)
         if self._lowest_in_force is not None:

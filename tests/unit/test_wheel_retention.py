@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
 from sidecar.plan import Plan
@@ -123,19 +124,48 @@ def test_what_was_told_as_not_needed_is_never_needed_again(tmp_path: Path) -> No
     assert msgspec.json.decode(metadata)["l"] == 1
 
 
-def test_cancels_that_no_copy_can_come_for_are_not_held_by_a_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cancel", "named", "left"),
+    [
+        ([("TIMER_DEL_UNIQKEY", b"m")], b"m", [0]),
+        ([("TIMER_REPLACE_UNIQKEY", b"m"), REAL_TOPIC, ("TIMER_DELAY_MS", b"90000")], b"other", [0, 1]),
+    ],
+    ids=["cancel", "replacement that came too late"],
+)
+def test_cancels_that_no_copy_can_come_for_are_not_held_by_a_start(
+    tmp_path: Path, cancel: list[tuple[str, bytes]], named: bytes, left: list[int]
+) -> None:
     """There may be millions of them between what it reads first and what is committed."""
     wheel = opened(tmp_path / "first")
-    cancel = "TIMER_DEL_UNIQKEY", b"m"
-    log = [due(0, NOW_MS + BY_DAY_MS), due(1, NOW_MS + BY_DAY_MS, uniq_key=b"m"), message(2, cancel)]
+    log = [due(0, NOW_MS + BY_DAY_MS), due(1, NOW_MS + BY_DAY_MS, uniq_key=named), message(2, *cancel)]
     wheel.offer(log, NOW_MS)
     _, progress = sent(wheel, NOW_MS)
     again = opened(tmp_path / "second", *progress, end=100)
     again.offer(log, NOW_MS)
     assert (again.position, again._cancels.is_any_open) == (3, False)
     # What comes after the commit may have been written while a copy was on its way.
-    again.offer([message(3, cancel)], NOW_MS)
+    again.offer([message(3, *cancel)], NOW_MS)
     assert again._cancels.is_any_open
+    assert [record[6] for record in sent(again, NOW_MS + BY_DAY_MS)[0]] == left
+
+
+def test_replacements_that_were_carried_out_are_held_by_a_start_until_their_copies_are_read(tmp_path: Path) -> None:
+    wheel = opened(tmp_path / "first")
+    replaced = message(
+        2, REAL_TOPIC, ("UNIQ_KEY", b"m"), ("TIMER_REPLACE_UNIQKEY", b"m"), ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + 1))
+    )
+    log = [due(0, NOW_MS + BY_DAY_MS), due(1, NOW_MS + BY_DAY_MS, uniq_key=b"m"), replaced]
+    wheel.offer(log, NOW_MS)
+    (copy,), _ = sent(wheel, NOW_MS)
+    log.append(message(3, *copy[4]))
+    wheel.offer(log[3:], NOW_MS)
+    delivered, progress = sent(wheel, NOW_MS + 1)
+    assert len(delivered) == 1
+    again = opened(tmp_path / "second", *progress, end=100, now_ms=NOW_MS + 1)
+    again.offer(log[:3], NOW_MS + 1)
+    assert again._cancels.is_any_open
+    again.offer(log[3:], NOW_MS + 1)
+    assert not again._cancels.is_any_open
     assert [record[6] for record in sent(again, NOW_MS + BY_DAY_MS)[0]] == [0]
 
 
