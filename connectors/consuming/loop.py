@@ -145,24 +145,26 @@ class ConsumerLoop:
             finally:
                 self._send_back.close()
 
-    def commit(self, *, is_final: bool = False, queues: Collection[ProcessQueue] | None = None) -> None:
-        """What is done, of all partitions or of some. Not final: what fails is committed the next time."""
+    def commit(self, going: Collection[ProcessQueue] | None = None) -> None:
+        """What is done, of all partitions, or of those that go; what fails is committed the next time, if there is one.
+
+        Nobody waits for the answer, which may never come. Of partitions that go, librdkafka waits for it before it
+        tells the group that they are free, and is polled meanwhile.
+        """
         self._committed_ms = self._clock.monotonic_ms()
         if not self._commits or self._is_cut_off:
             return
         offsets = []
-        for queue in self._queues.values() if queues is None else queues:
-            offset = queue.committable if is_final else queue.take_uncommitted()
+        for queue in self._queues.values() if going is None else going:
+            offset = queue.take_uncommitted() if going is None else queue.committable
             if offset is not None:
                 offsets.append(TopicPartition(*queue.place, offset))
         if not offsets:
             return
         try:
-            told = self._consumer.commit(offsets=offsets, asynchronous=not is_final)
+            self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as exception:
             self._on_commit(exception.args[0], offsets)
-        else:
-            self._on_commit(None, told or ())
 
     def _leave(self) -> None:
         if ends_within(_LEFT_WITHIN_S, self._consumer.close, "closing"):
@@ -288,12 +290,12 @@ class ConsumerLoop:
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        begun_at = self._begin(consumer, partitions) if self._commits and partitions else {}
+        begun_at = self._begin(consumer, partitions) if partitions else {}
         for partition in partitions:
             place = partition.topic, partition.partition
-            self._queues[place] = ProcessQueue(place, begun_at.get(place))
             if place in self._left_at:
-                partition.offset = self._left_at.pop(place)
+                partition.offset = begun_at[place] = self._left_at.pop(place)
+            self._queues[place] = ProcessQueue(place, begun_at.get(place))
         if self._is_incremental:
             consumer.incremental_assign(partitions)
         else:
@@ -310,20 +312,31 @@ class ConsumerLoop:
         any other   latest              its end, which is committed: the next start shall not begin behind what comes
                                         while nobody reads (CONSUME_FROM_LAST_OFFSET)
         any other   any other           where librdkafka says
+
+        Broadcasting without a memory in Kafka, the end is what a partition comes back with after a lost session.
         """
         begun_at: dict[Place, int] = {}
-        told = [one for one in partitions if self._begins_at_end or one.topic == self._settings.retry_topic]
-        committed = (self._answer(partial(_committed, consumer, told)) if told else None) or ()
-        for partition, found in zip(told, committed, strict=False):
-            if found.offset >= 0 or found.error is not None:
-                continue
-            if partition.topic == self._settings.retry_topic:
+        retry = self._settings.retry_topic if self._commits else None
+        told = [one for one in partitions if self._begins_at_end or one.topic == retry]
+        for partition in self._unknown(consumer, told):
+            if partition.topic == retry:
                 partition.offset = OFFSET_BEGINNING
             else:
                 end = self._answer(partial(_end, consumer, partition))
                 if end is not None:
                     partition.offset = begun_at[partition.topic, partition.partition] = end
         return begun_at
+
+    def _unknown(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Those of which there is no offset to go on at."""
+        if not self._commits:
+            return [one for one in partitions if (one.topic, one.partition) not in self._left_at]
+        committed = (self._answer(partial(_committed, consumer, partitions)) if partitions else None) or ()
+        return [
+            partition
+            for partition, found in zip(partitions, committed, strict=False)
+            if found.offset < 0 and found.error is None
+        ]
 
     def _answer(self, question: Callable[[], T]) -> T | None:
         """Kafka's answer, however long it takes; None: it refuses one, or the consumer is to stop.
@@ -354,7 +367,7 @@ class ConsumerLoop:
 
         1. Nothing new of these partitions is begun.
         2. What the listener is in the middle of may end.
-        3. What is done is committed, while the partitions are still ours.
+        3. What is done is committed; librdkafka gives the partitions away once Kafka has answered.
         4. What has not ended counts for nothing.
         """
         queues = self._drop(partitions)
@@ -363,7 +376,7 @@ class ConsumerLoop:
         while self._service.is_active(queues) and deadline.left_s > 0:
             self._send_back.serve(0.01)
             self._service.turn()
-        self.commit(is_final=True, queues=queues)
+        self.commit(going=queues)
         self._service.abandon(queues)
         self._remember(queues)
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from connectors import ConsumeContext, ConsumedMessage, ConsumeResult, RetryingConsumer, TopicNames
 from tests.support.kafka import Kafka, Record
-from tests.support.proxy import KafkaProxy
+from tests.support.proxy import OFFSET_COMMIT, Fate, KafkaProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -234,6 +234,35 @@ def test_stopping_does_not_wait_for_a_broker_that_is_silent(group: Group) -> Non
         closing.join(20)
         assert not closing.is_alive()
         assert not consumer.is_running
+
+
+def test_stopping_does_not_wait_for_a_broker_that_falls_silent_when_partitions_go(group: Group) -> None:
+    """The commit of a rebalance has no time-out."""
+    group.produce(30)
+    is_cut = threading.Event()
+    with KafkaProxy(group.kafka.bootstrap_servers) as proxy:
+        eager = {"partition.assignment.strategy": "range"}
+        config = {**eager, "bootstrap.servers": proxy.bootstrap_servers}
+        consumer = group.consumer(config=config, stop_timeout="1s")
+        consumer.listener(lambda _message: SUCCESS)
+        consumer.start()
+        group.wait_committed()
+
+        def cut(api: int) -> Fate:
+            if api == OFFSET_COMMIT:
+                proxy.cut()
+                is_cut.set()
+            return Fate.ANSWERED
+
+        proxy.decide = cut
+        other = group.consumer(config=eager)
+        other.listener(lambda _message: SUCCESS)
+        with other:
+            assert is_cut.wait(30)
+            closing = threading.Thread(target=consumer.close, daemon=True)
+            closing.start()
+            closing.join(20)
+            assert not closing.is_alive()
 
 
 # --- in order ---------------------------------------------------------------------------------------------------------

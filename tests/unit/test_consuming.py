@@ -21,7 +21,7 @@ from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit,
 from connectors.consuming.workers import Batch, InlineWorkers
 from connectors.contract import TopicNames
 from connectors.event_log import begin_anew
-from connectors.testing import TIME_OUT, InMemoryKafka
+from connectors.testing import TIME_OUT, Fault, InMemoryKafka, Kind
 
 
 def consumer(**arguments: Any) -> RetryingConsumer:
@@ -330,6 +330,69 @@ def test_a_consumer_that_does_not_close_is_left_behind(
     assert "does not close, and ends with the process" in caplog.text
     may_end.set()
     assert has_ended.wait(30)
+
+
+def turned(kafka: InMemoryKafka, **config: Any) -> tuple[RetryingConsumer, Any]:
+    """A consumer that has handled one record, turned by hand, and its client. Its rebalances are eager."""
+    for topic in ("t", "SCHEDULE_TOPIC_XXXX-sendback", "RETRY-g"):
+        kafka.create_topic(topic)
+    kafka.producer({}).produce("t", b"v")
+    options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range", **config}
+    one = RetryingConsumer(options, ["t"], clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    one.poll()
+    assert one._by_hand is not None
+    return one, one._by_hand._consumer
+
+
+def test_no_commit_is_waited_for_while_partitions_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no time-out, and a consumer that waits in its rebalance does not hear that it is to stop."""
+    kafka = InMemoryKafka()
+    one, client = turned(kafka)
+    commit, kinds = client.commit, list[bool]()
+
+    def noted(*, asynchronous: bool, **options: Any) -> Any:
+        kinds.append(asynchronous)
+        return commit(asynchronous=asynchronous, **options)
+
+    monkeypatch.setattr(client, "commit", noted)
+    kafka.rebalance("g")
+    one.poll(1)
+    assert kafka.committed("g")["t", 0] == (1, None)
+    one.close()
+    assert set(kinds) == {True}
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_broadcast_a_partition_of_which_nothing_was_read_goes_on_after_lost_sessions(losses: int) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("t", 2)
+    producer, seen = kafka.producer({}), list[bytes | None]()
+    producer.produce("t", b"before", partition=1)
+    one = RetryingConsumer({"group.id": "g"}, ["t"], model=MessageModel.BROADCASTING, clients=kafka)
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    def turn() -> None:
+        for _ in range(3):
+            one.poll(0.1)
+
+    turn()
+    producer.produce("t", b"first", partition=0)
+    turn()
+    for _ in range(losses - 1):
+        kafka.faults.at("consume:before", Fault(Kind.EXPEL))
+        turn()
+    for partition in range(2):
+        producer.produce("t", b"meanwhile", partition=partition)
+    producer.flush()
+    kafka.faults.at("consume:before", Fault(Kind.EXPEL))
+    turn()
+    one.close()
+    assert seen == [b"first", b"meanwhile", b"meanwhile"]
 
 
 def test_what_closing_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
