@@ -18,7 +18,7 @@ from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.settings import Settings
 from sidecar.source import Source
-from sidecar.store.errors import SlotConflict
+from sidecar.store.errors import SlotConflict, is_unreadable
 from sidecar.store.files import FileSystem
 from sidecar.store.recovery import Owner
 from sidecar.topic_admin import TopicAdmin
@@ -139,6 +139,7 @@ class SourceMaker:
             now_ms=self._clock.now_ms(),
             tell_outcomes=tell_outcomes,
             monotonic_ms=self._clock.monotonic_ms,
+            was_unreadable=is_unreadable(failed_of),
         )
 
     def _copies(self) -> Copies:

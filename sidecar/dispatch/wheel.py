@@ -88,6 +88,7 @@ class WheelPartition:
             cancel, ``cancelled``, ``too_late`` or ``unknown``.
         monotonic_ms: a clock that never steps, for what is done now and then: the time that is told stands still after
             a step back. None: it is the time that is told.
+        was_unreadable: as `open_store` takes it.
 
     Where a method raises StoreError or OSError, what is in memory is of no more use: `close`, and begin again from the
     committed progress.
@@ -108,6 +109,7 @@ class WheelPartition:
         now_ms: int,
         tell_outcomes: Callable[[Mapping[int, str], int], None],
         monotonic_ms: Callable[[], float] | None = None,
+        was_unreadable: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -139,6 +141,7 @@ class WheelPartition:
             committed_offset=start.offset,
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
+            was_unreadable=was_unreadable,
         )
         self.case = opened.case
         self._store = opened.store

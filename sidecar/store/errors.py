@@ -18,6 +18,11 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
+def is_unreadable(error: BaseException | None) -> bool:
+    """Whether a sector of the disk could not be read, which no waiting mends as a rule."""
+    return isinstance(error, OSError) and error.errno == errno.EIO
+
+
 class StoreError(Exception):
     """The timer store failed."""
 

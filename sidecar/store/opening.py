@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
-from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion, WrongFileSize
+from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion, WrongFileSize, is_unreadable
 from sidecar.store.files import FileSystem
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner, judge
@@ -44,6 +44,7 @@ def open_store(
     lowest_needed_offset: int,
     live_from_ms: int,
     quota_bytes: int | None = None,
+    was_unreadable: bool = False,
 ) -> Opened:
     """Open a directory as `recovery` says; what is of no use is removed.
 
@@ -51,11 +52,17 @@ def open_store(
         committed_offset, lowest_needed_offset: I and L.
         live_from_ms: the watermark's time; slots before it are done.
         quota_bytes: the most that `put` lets the store grow to, but never less than `quota_bytes_min`.
+        was_unreadable: whether the try before has met a sector that cannot be read: a second time counts as damage.
 
     Raises OSError: nothing is held open, and another try may succeed.
     """
     fs.makedirs(directory)
-    case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
+    try:
+        case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
+    except OSError as error:
+        if not (was_unreadable and is_unreadable(error)):
+            raise
+        case, checkpoint = Case.CORRUPT, None
     if checkpoint is not None and case.is_usable:
         try:
             store, is_wheel_whole = _open(directory, fs, owner, slots_total, precision_ms, quota_bytes, checkpoint)
@@ -64,7 +71,9 @@ def open_store(
                 store.take_in(live_from_ms, is_wheel_whole=is_wheel_whole)
                 store.mark_dirty(checkpoint)
                 closing.pop_all()
-        except StoreError:
+        except (StoreError, OSError) as error:
+            if isinstance(error, OSError) and not (was_unreadable and is_unreadable(error)):
+                raise
             case = Case.CORRUPT
         else:
             case = case if is_wheel_whole else Case.UNCLEAN

@@ -6,6 +6,7 @@ the offset up to which the checkpoint says the files are complete.
     case      seen                                 how it comes about                                  then
     EMPTY     no checkpoint                        first start; killed before the first checkpoint     rebuild from L
     CORRUPT   checkpoint or files fail a check     torn write, flipped bit, truncated, overwritten     rebuild from L
+              or cannot be read, twice in a row    bad sector
     UNKNOWN   another format version               another Timewheel has written it                    rebuild from L
     FOREIGN   other cluster, topic, group, layout  directory copied; topic made anew; setting changed  rebuild from L
     STALE     F < L                                another replica owned it since; an old volume       rebuild from L

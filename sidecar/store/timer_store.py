@@ -21,7 +21,7 @@ import numpy as np
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
-from sidecar.store.errors import CorruptFile, StoreError
+from sidecar.store.errors import CorruptFile, StoreError, is_unreadable
 from sidecar.store.files import FileSystem
 from sidecar.store.id_index import IdIndex
 from sidecar.store.layout import (
@@ -478,7 +478,7 @@ class TimerStore:
             self._distrust()
             raise
         except OSError as error:
-            if error.errno != errno.EIO:
+            if not is_unreadable(error):
                 raise
             self._distrust()
             raise CorruptFile(self._directory, f"not to be read: {error}") from error
