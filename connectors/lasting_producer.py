@@ -1,8 +1,9 @@
 """A Kafka producer that outlives its fatal errors.
 
 librdkafka's producer is of no more use once its sequence numbers no longer fit the broker's: ``poll`` or ``flush``
-raises the error, once, and ``produce`` refuses from then on (_FATAL). Here another producer takes its place. What the
-lost one had not sent is told as failed; what was on its way, as Kafka answers it.
+raises the error, once, and ``produce`` refuses from then on (_FATAL). Here another producer takes its place with the
+next record, and not before: where the error comes of a right that is missing, the next one is lost as soon as it has
+connected. What the lost one had not sent is told as failed; what was on its way, as Kafka answers it.
 """
 
 import logging
@@ -114,9 +115,8 @@ class LastingProducer:
                 "producer lost",
                 "a producer is of no more use: %s",
                 exception.args[0].str(),
-                operator_action="nothing, if rare: another has taken its place; else check the brokers",
+                operator_action="nothing, if rare: another takes its place; else check the brokers, and the rights",
             )
-            self._replace(client)
             return call(client)  # the error is told once; what follows are the answers
 
     def _replace(self, lost: Any) -> None:

@@ -54,19 +54,22 @@ def test_a_fatal_error_is_raised_once_then_all_is_told_and_nothing_more_is_taken
 @pytest.mark.parametrize("is_noticed_by", ["poll", "flush", "produce"])
 def test_another_takes_its_place_and_everybody_is_answered(bench: Bench, small: str, is_noticed_by: str) -> None:
     producer, lost, told = LastingProducer(bench.cluster, GAPLESS), Told(), Told()  # type: ignore[arg-type]
+    first: Any = producer.client
     producer.produce(small, TOO_LARGE, None, 0, lost, None, 0, [])
     if is_noticed_by == "poll":
         wait_until(lambda: producer.poll(0.1) and lost.codes, "the one that was lost is told")
     elif is_noticed_by == "flush":
         assert producer.flush(10) == 0
     else:
-        client: Any = producer.client
         bench.produce(small, [b"of another"])  # the in-memory producer has its turn then
-        wait_until(lambda: refuses(client, small), "the fatal error has come")
+        wait_until(lambda: refuses(first, small), "the fatal error has come")
         producer.produce(small, b"first", None, 0, told, None, 0, [])
         assert producer.flush(10) == 0
     assert lost.codes == [KafkaError.MSG_SIZE_TOO_LARGE]
+    if is_noticed_by != "produce":  # there is nothing to make another for
+        assert producer.client is first
     producer.produce(small, b"last", None, 0, told, None, 0, [])
+    assert producer.client is not first
     assert producer.flush(10) == 0
     assert set(told.codes) == {None}
     assert wait_until(lambda: values(read_to_end(bench.reader(small))[0])[-1] == b"last", "the last is there")
