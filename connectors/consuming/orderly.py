@@ -2,15 +2,18 @@
 
 What fails rests for a while and is handed to the listener again, and what follows it in its partition waits. What has
 failed ``max_reconsume_times`` times goes to the dead letters, through the send-back topic, and makes way.
+
+A listener may still be in the middle of a partition that has gone in a rebalance. Should it come back to this consumer,
+it waits for that listener, as RocketMQ's waits for the lock of the queue: one at a time is what the order is worth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 
 from connectors.clock import Clock
 from connectors.consuming.listener import Answer, Listener
 from connectors.consuming.message import ConsumedMessage
-from connectors.consuming.process_queue import ProcessQueue
+from connectors.consuming.process_queue import Place, ProcessQueue
 from connectors.consuming.send_back import DEAD_LETTER, SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import LOCAL_RETRY_MS, ConsumerSettings, within_suspend_limits
@@ -29,6 +32,10 @@ class ConsumeOrderly(ConsumeService):
         super().__init__(settings, listener, workers, send_back, clock)
         self._lanes: dict[ProcessQueue, PartitionLane] = {}
         self._complained: set[Batch] = set()
+        self._lingering: dict[Place, tuple[Batch, ProcessQueue]] = {}
+        """What the listener still has of partitions that have gone, which may have come back."""
+        self._waiting: dict[Place, PartitionLane] = {}
+        """The partitions that have come back, and wait for that."""
 
     def accept(self, queue: ProcessQueue, messages: Sequence[ConsumedMessage]) -> None:
         lane = self._lanes.get(queue)
@@ -36,6 +43,35 @@ class ConsumeOrderly(ConsumeService):
             self._lanes = {queue: lane for queue, lane in self._lanes.items() if not queue.is_dropped}
             lane = self._lanes[queue] = PartitionLane(self, queue, self._workers, self._listener.batch_size)
         lane.add(messages)
+
+    def abandon(self, queues: Collection[ProcessQueue]) -> None:
+        with self.lock:
+            for batch in self._running:
+                queue = self._active[batch]
+                if queue in queues:
+                    self._lingering[queue.place] = batch, queue
+        super().abandon(queues)
+
+    def has_to_wait(self, lane: "PartitionLane", place: Place) -> bool:
+        """Whether the listener still has something of the partition from before it had gone; the lane goes on
+        afterwards. Called with the lock."""
+        if place not in self._lingering:
+            return False
+        self._waiting[place] = lane
+        return True
+
+    def end(self, queue: ProcessQueue, batch: Batch, answer: object, error: BaseException | None) -> Answer:
+        result = super().end(queue, batch, answer, error)
+        with self.lock:
+            lingering, _ = self._lingering.get(queue.place, (None, None))
+            if lingering is not batch:
+                return result
+            del self._lingering[queue.place]
+            self._complained.discard(batch)
+            lane = self._waiting.pop(queue.place, None)
+        if lane is not None:
+            self._workers.submit(lane)
+        return result
 
     @property
     def next_timer_ms(self) -> float:
@@ -76,6 +112,9 @@ class ConsumeOrderly(ConsumeService):
             return
         self._finished(batch)
         lane.put_back(self._clock.monotonic_ms())
+
+    def _held(self) -> list[tuple[Batch, ProcessQueue]]:
+        return [*super()._held(), *self._lingering.values()]
 
     def _resume(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -144,6 +183,8 @@ class PartitionLane:
             if not backlog or self._queue.is_dropped:
                 self._is_taken = False
                 self._in_a_row = 0
+                return None
+            if self._service.has_to_wait(self, self._queue.place):
                 return None
             batch = Batch([backlog.popleft() for _ in range(min(self._batch_size, len(backlog)))])
         return batch if self._service.begin(self._queue, batch) else None

@@ -129,9 +129,13 @@ class ConsumeService(ABC):
     def _expire(self) -> None:
         latest_ms = self._clock.monotonic_ms() - self._settings.consume_timeout_ms
         with self.lock:
-            overdue = [(batch, self._active[batch]) for batch in self._running if batch.started_ms <= latest_ms]
+            overdue = [(batch, queue) for batch, queue in self._held() if batch.started_ms <= latest_ms]
         for batch, queue in overdue:
             self._timed_out(batch, queue)
+
+    def _held(self) -> list[tuple[Batch, ProcessQueue]]:
+        """What the listener has. Called with the lock."""
+        return [(batch, self._active[batch]) for batch in self._running]
 
     def _begin_send_back(self, batch: Batch, queue: ProcessQueue, message: ConsumedMessage, level: int | None) -> None:
         """Send one message of a batch back; `_sent_back` is told."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from connectors import ConsumeContext, ConsumedMessage, ConsumeResult, RetryingConsumer, TopicNames
@@ -295,6 +295,46 @@ def test_orderly_partitions_keep_their_order_beside_each_other(group: Group) -> 
     for partition, offsets in handled.items():
         assert offsets == list(range(len(offsets))), f"partition {partition}"
     assert sum(map(len, handled.values())) == 300
+
+
+def test_orderly_a_partition_that_comes_back_waits_for_the_listener_that_still_has_it(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.consuming.loop.REVOKE_GRACE_S", 0.1)
+    eager = {"partition.assignment.strategy": "range"}
+    consumer = group.consumer(orderly=True, config={**eager, "client.id": "first"})  # by name: it keeps 0 and 1
+    may_end, begun = threading.Event(), list[tuple[int, int]]()
+    running: Counter[int] = Counter()
+    at_a_time: list[int] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        begun.append((message.partition, message.offset))
+        running[message.partition] += 1
+        at_a_time.append(running[message.partition])
+        if message.partition == 0:
+            may_end.wait(60)
+        running[message.partition] -= 1
+        return SUCCESS
+
+    producer = group.kafka.producer()
+    producer.produce(group.topic, b"", partition=0)
+    producer.produce(group.topic, b"", partition=0)
+    producer.flush()
+    with consumer:
+        wait_until(lambda: begun == [(0, 0)], "the listener has the first")
+        servers = {"bootstrap.servers": group.kafka.bootstrap_servers}
+        other = Consumer({**servers, **eager, "group.id": group.id, "client.id": "second"})
+        other.subscribe([group.topic, group.names.retry(group.id)])
+        wait_until(lambda: other.poll(0.1) is None and bool(other.assignment()), "another member has its part")
+        producer.produce(group.topic, b"", partition=1)
+        wait_until(lambda: (1, 0) in begun, "the partitions have come back")
+        assert begun.count((0, 0)) == 1
+        may_end.set()
+        wait_until(lambda: begun.count((0, 1)) == 1, "the partition goes on")
+        other.close()
+    assert begun.count((0, 0)) == 2
+    assert set(at_a_time) == {1}
 
 
 def test_orderly_one_worker_serves_every_partition(group: Group) -> None:
