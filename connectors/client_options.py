@@ -67,6 +67,7 @@ _PRODUCER_ONLY = frozenset(
         "request.timeout.ms",
         "retries",
         "sticky.partitioning.linger.ms",
+        "topic.metadata.propagation.max.ms",
         "transaction.timeout.ms",
         "transactional.id",
     }

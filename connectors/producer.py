@@ -137,6 +137,8 @@ class ScheduledProducer:
     def _client_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "allow.auto.create.topics": False,
+            # A schedule topic that does not exist is told by its name, before most callers give up.
+            "topic.metadata.propagation.max.ms": 5_000,
             **for_producer(config),
             "enable.idempotence": True,
             "partitioner": "murmur2_random",

@@ -92,6 +92,8 @@ class SendBack:
             # How large a record may be is the topic's business.
             "message.max.bytes": 16_000_000,
             "allow.auto.create.topics": False,
+            # A send-back topic that does not exist is told as that, and not as a time-out.
+            "topic.metadata.propagation.max.ms": 3_000,
             **for_producer(config),
             "enable.idempotence": True,
             "partitioner": "murmur2_random",

@@ -570,6 +570,17 @@ def test_a_listener_may_stop_its_consumer(group: Group) -> None:
     assert group.kafka.lag(group.id, group.topic) == 0
 
 
+def test_a_send_back_topic_that_does_not_exist_is_named(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    """Before the ten seconds are over that a send-back may take, which would tell of a time-out."""
+    group.produce(1)
+    group.names = TopicNames(f"{group.id}.elsewhere.")
+    consumer = group.consumer()
+    consumer.listener(lambda _message: ConsumeResult.RECONSUME_LATER)
+    with consumer:
+        wait_until(lambda: "cannot be sent back" in caplog.text, "it is refused")
+    assert f"{group.names.send_back}: Broker: Unknown topic or partition" in caplog.text
+
+
 def test_logs_name_the_listener_and_the_record(group: Group, caplog: pytest.LogCaptureFixture) -> None:
     group.produce(1)
     consumer = group.consumer()
