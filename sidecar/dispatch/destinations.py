@@ -23,7 +23,21 @@ _KNOWN_MAX = 10_000
 
 T = TypeVar("T")
 
-_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY)
+_NO_ANSWER = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""What Kafka says where it has no verdict on a topic that it is asked to create; an administrator's call has no flag for
+that."""
 
 
 class DestinationPolicy(Protocol):

@@ -9,6 +9,7 @@ progress cannot have been forgotten, because nothing in it is older than what th
     none       empty                                START at the log's end       a new topic or group
     none       first record younger than retention  START at the log's beginning a new group on a topic in use
     none       first record older, or age unknown   STOP                         offsets expired while we were away
+               (none told, or far in the future)
     < begin    any                                  STOP                         retention removed what was not read
     > end      any                                  STOP                         the topic was made anew, or truncated
 """
@@ -82,11 +83,12 @@ def decide_start(
     if committed_offset is None:
         if log.begin_offset == log.end_offset:
             return Start(log.end_offset, "", log.end_offset)
-        if log.first_timestamp_ms is not None and now_ms - log.first_timestamp_ms < offsets_retention_ms:
+        age_ms = None if log.first_timestamp_ms is None else now_ms - log.first_timestamp_ms
+        if age_ms is not None and abs(age_ms) < offsets_retention_ms:  # far in the future, it tells nothing of its age
             return Start(log.begin_offset, "", log.end_offset)
         return Stop(
-            "the group has no committed progress here, and the first record is older than the brokers keep progress "
-            "(offsets.retention.minutes): it may have been delivered already"
+            "the group has no committed progress here, and the first record is, or may be, older than the brokers keep "
+            "progress (offsets.retention.minutes): it may have been delivered already"
         )
     if committed_offset < log.begin_offset:
         return Stop(

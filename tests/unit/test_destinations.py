@@ -129,10 +129,11 @@ def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
             destinations.judge("orders")
 
 
-def test_a_topic_that_is_not_created_in_time_is_not_asked_for_again_at_once(make: Make) -> None:
+@pytest.mark.parametrize("no_verdict", [KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER])
+def test_a_topic_that_is_not_created_in_time_is_not_asked_for_again_at_once(make: Make, no_verdict: int) -> None:
     """Each attempt holds up the loop."""
     destinations, cluster, clock = make(orders=1)
-    cluster.refusal = KafkaError._TIMED_OUT
+    cluster.refusal = no_verdict
     for _ in range(3):
         with pytest.raises(KafkaException):
             destinations.judge("RETRY-billing")

@@ -34,11 +34,11 @@ def test_a_new_group_on_a_topic_in_use_begins_at_the_logs_beginning() -> None:
     assert decide(None, 3, 9, YOUNG_MS) == Start(3, "", 9)
 
 
-def test_a_first_record_from_the_future_is_young() -> None:
-    assert decide(None, 3, 9, NOW_MS + 5) == Start(3, "", 9)
+def test_a_first_record_from_the_near_future_is_young() -> None:
+    assert decide(None, 3, 9, NOW_MS + RETENTION_MS - 1) == Start(3, "", 9)
 
 
-@pytest.mark.parametrize("first_ms", [OLD_MS, 0, None])
+@pytest.mark.parametrize("first_ms", [OLD_MS, 0, None, NOW_MS + RETENTION_MS])
 def test_progress_that_may_have_expired_stops_the_partition(first_ms: int | None) -> None:
     verdict = decide(None, 3, 9, first_ms)
     assert isinstance(verdict, Stop)
