@@ -36,7 +36,7 @@ _NO_ANSWER = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""What Kafka says where it has no verdict on a topic that it is asked to create; an administrator's call has no flag for
+"""What Kafka says where it has no verdict on a topic that it is asked to create: such an answer bears no flag for
 that."""
 
 
