@@ -4,10 +4,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zlib_ng.zlib_ng import crc32
+
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion, WrongFileSize, is_unreadable
-from sidecar.store.files import FileSystem
+from sidecar.store.files import FileSystem, read_full
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner, judge
 from sidecar.store.timer_log import TimerLog
@@ -22,6 +24,8 @@ from sidecar.store.timer_store import (
     boot_id,
 )
 from sidecar.store.timer_wheel import TimerWheel
+
+_READ_BYTES = 1 << 20
 
 
 class Opened(NamedTuple):
@@ -174,18 +178,33 @@ def _open_payload_log(
 
 
 def _whole_wheel(directory: Path, fs: FileSystem, checkpoint: Checkpoint) -> TimerWheel | None:
-    """The wheel as a clean stop left it; None where there was none, or it is not what was left."""
+    """The wheel as a clean stop left it; None where there was none, or it is not what was left.
+
+    It is read before it is mapped: of a sector that cannot be read a call tells, and a mapping ends the process.
+    """
     path = directory / WHEEL
     if checkpoint.wheel_crc is None or fs.size(path) is None:
         return None
     try:
-        wheel = TimerWheel(path, checkpoint.slots_total, checkpoint.precision_ms, fs)
+        if _crc_of(path, fs) != checkpoint.wheel_crc:
+            return None
+        return TimerWheel(path, checkpoint.slots_total, checkpoint.precision_ms, fs)
     except WrongFileSize:
         return None
-    if wheel.crc() == checkpoint.wheel_crc:
-        return wheel
-    wheel.close()
-    return None
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        return None
+
+
+def _crc_of(path: Path, fs: FileSystem) -> int:
+    crc, file = 0, fs.open(path)
+    try:
+        for position in range(0, file.size(), _READ_BYTES):
+            crc = crc32(read_full(file, _READ_BYTES, position), crc)
+    finally:
+        file.close()
+    return crc
 
 
 def _remove(directory: Path, fs: FileSystem) -> None:

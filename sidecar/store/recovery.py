@@ -13,7 +13,7 @@ the offset up to which the checkpoint says the files are complete.
     AHEAD     F > I                                progress set back by an operator                    rebuild from L
     REBOOTED  unclean, and another boot            power loss, kernel panic: pages may be lost         rebuild from L
     UNCLEAN   F in [L, I], no CRC of the wheel     SIGKILL                                             cut back to F
-              or another than its file has         flipped bit, overwritten, gone
+              or another than its file has         flipped bit, overwritten, gone, bad sector
     CLEAN     F in [L, I], the wheel's CRC         SIGTERM, rebalance                                  use as it is
 
 UNCLEAN also makes the wheel anew from the timer log. In both of the last cases all of the timer log is read once and

@@ -19,6 +19,7 @@ from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import TimerStore
 from sidecar.store.timer_wheel import TimerWheel
+from tests.support.bad_sector import BadSectors
 
 
 class FaultyFile:
@@ -448,9 +449,10 @@ def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
         except OSError as error:
             failed = error.errno == number
         else:
-            # Only that the directory is in use now could not be written down: the wheel's CRC will tell.
+            # Only that the directory is in use now could not be written down: the wheel's CRC will tell. Or the wheel
+            # could not be read, and was made anew.
             failed = False
-        assert failed or found in ("clean", "damaged wheel")
+        assert failed or found in ("clean", "damaged wheel") or (found, number) == ("damaged log", errno.EIO)
         assert open_files(directory) == []
         again = open_it(directory, RealFileSystem())
         count = EXPECTED[found][1]
@@ -458,6 +460,15 @@ def test_wherever_an_opening_fails_it_is_an_os_error_and_the_next_one_succeeds(
         # The failed attempt may have begun to remove what is of no use, or have made a damaged wheel anew.
         assert again.case in ((Case.CLEAN, Case.UNCLEAN) if count else (Case.EMPTY, Case.CORRUPT))
         again.store.close(None, {})
+
+
+def test_a_wheel_that_cannot_be_read_is_made_anew_of_the_timer_log(tmp_path: Path) -> None:
+    """At once, and before it is mapped: a mapping of it would end the process."""
+    make(tmp_path, "clean")
+    opened = open_it(tmp_path, BadSectors([tmp_path / "timerwheel"]))
+    assert (opened.case, opened.store.pending_count) == (Case.UNCLEAN, 3)
+    opened.store.close(50, {})
+    assert open_it(tmp_path, RealFileSystem()).case is Case.CLEAN
 
 
 def test_a_put_for_which_there_is_no_room_leaves_no_trace(tmp_path: Path) -> None:
