@@ -224,6 +224,8 @@ def test_an_empty_dir_is_never_filled_so_far_that_the_pod_is_evicted() -> None:
     assert ephemeral_storage_of({"persistence": NO_VOLUME}) == f"{1024 + 64 + 2048}Mi"
     assert ephemeral_storage_of({"persistence": {**NO_VOLUME, "emptyDirSizeLimit": "10Gi"}}) == f"{1024 + 64 + 10240}Mi"
     assert ephemeral_storage_of({"resources": {"limits": {"ephemeral-storage": "7Gi"}}}) == "7Gi"
+    assert ephemeral_storage_of({"resources": {"requests": {"ephemeral-storage": "7Gi"}}}) == f"{7 * 1024}Mi"
+    assert ephemeral_storage_of({"resources": {"requests": {"ephemeral-storage": 10**9}}}) == f"{1024 + 64}Mi"
     audit: dict[str, Any] = {"enabled": True}
     assert ephemeral_storage_of({"audit": audit}, "CronJob") == f"{1024 + 2 * 10240}Mi"
     assert ephemeral_storage_of({"audit": {**audit, "existingClaim": "results"}}, "CronJob") == f"{1024 + 10240}Mi"

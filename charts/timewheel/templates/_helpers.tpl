@@ -84,7 +84,8 @@ app.kubernetes.io/component: sidecar
 
 {{/*
 Requests and limits; the limit of ephemeral storage, if none is set, has room for the container's emptyDirs, and 1 GiB for logs and
-the like: beyond it the pod is evicted. (dict "resources" … "emptyDirs" (list "2Gi" …))
+the like, or for what is requested, if that is more: beyond it the pod is evicted.
+(dict "resources" … "emptyDirs" (list "2Gi" …))
 */}}
 {{- define "timewheel.resources" -}}
 {{- $resources := deepCopy .resources }}
@@ -93,6 +94,9 @@ the like: beyond it the pod is evicted. (dict "resources" … "emptyDirs" (list 
 {{- $bytes := 1073741824 }}
 {{- range .emptyDirs }}
 {{- $bytes = add $bytes (include "timewheel.bytes" .) }}
+{{- end }}
+{{- with get ($resources.requests | default dict) "ephemeral-storage" }}
+{{- $bytes = max $bytes (include "timewheel.bytes" (toString .)) }}
 {{- end }}
 {{- $_ := set $limits "ephemeral-storage" (printf "%dMi" (div (add $bytes 1048575) 1048576)) }}
 {{- $_ := set $resources "limits" $limits }}
