@@ -64,7 +64,7 @@ def open_store(
     try:
         case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
     except OSError as error:
-        if not (was_unreadable and is_unreadable(error)):
+        if not _is_damage(error, was_unreadable):
             raise
         case, checkpoint = Case.CORRUPT, None
     if checkpoint is not None and case.is_usable:
@@ -76,7 +76,7 @@ def open_store(
                 store.mark_dirty(checkpoint)
                 closing.pop_all()
         except (StoreError, OSError) as error:
-            if isinstance(error, OSError) and not (was_unreadable and is_unreadable(error)):
+            if not _is_damage(error, was_unreadable):
                 raise
             case = Case.CORRUPT
         else:
@@ -86,6 +86,10 @@ def open_store(
     store, _ = _open(directory, fs, owner, slots_total, precision_ms, quota_bytes, None)
     store.advance(live_from_ms)
     return Opened(store, case, lowest_needed_offset, {})
+
+
+def _is_damage(error: StoreError | OSError, was_unreadable: bool) -> bool:
+    return isinstance(error, StoreError) or (was_unreadable and is_unreadable(error))
 
 
 def check_store(directory: Path, fs: FileSystem) -> list[str]:
