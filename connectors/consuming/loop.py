@@ -13,7 +13,7 @@ Whatever is killed in between has committed less than it has done, never more.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -145,26 +145,21 @@ class ConsumerLoop:
             finally:
                 self._send_back.close()
 
-    def commit(self, going: Collection[ProcessQueue] | None = None) -> None:
-        """What is done, of all partitions, or of those that go; what fails is committed the next time, if there is one.
-
-        Nobody waits for the answer, which may never come. Of partitions that go, librdkafka waits for it before it
-        tells the group that they are free, and is polled meanwhile.
-        """
+    def commit(self) -> None:
+        """What is done, of all partitions; what fails is committed the next time."""
         self._committed_ms = self._clock.monotonic_ms()
-        if not self._commits or self._is_cut_off:
-            return
-        offsets = []
-        for queue in self._queues.values() if going is None else going:
-            offset = queue.take_uncommitted() if going is None else queue.committable
-            if offset is not None:
-                offsets.append(TopicPartition(*queue.place, offset))
-        if not offsets:
+        self._commit({queue.place: queue.take_uncommitted() for queue in self._queues.values()})
+
+    def _commit(self, offsets: Mapping[Place, int | None]) -> None:
+        """Nobody waits for the answer, which may never come. Of partitions that go, librdkafka waits for it before it
+        tells the group that they are free, and is polled meanwhile."""
+        told = [TopicPartition(*place, offset) for place, offset in offsets.items() if offset is not None]
+        if not told or not self._commits or self._is_cut_off:
             return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(offsets=told, asynchronous=True)
         except KafkaException as exception:
-            self._on_commit(exception.args[0], offsets)
+            self._on_commit(exception.args[0], told)
 
     def _leave(self) -> None:
         if ends_within(_LEFT_WITHIN_S, self._consumer.close, "closing"):
@@ -376,7 +371,7 @@ class ConsumerLoop:
         while self._service.is_active(queues) and deadline.left_s > 0:
             self._send_back.serve(0.01)
             self._service.turn()
-        self.commit(going=queues)
+        self._commit({queue.place: queue.committable for queue in queues})
         self._service.abandon(queues)
         self._remember(queues)
 
