@@ -1,6 +1,7 @@
 """A Spark session for the audit: on this machine, on a cluster, or the one that spark-submit has begun."""
 
 import os
+import pwd
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -59,7 +60,7 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
         conf: Spark's options, which win over ours.
 
     Raises:
-        MissingSparkError: pyspark, its jars or a Java runtime cannot be had.
+        MissingSparkError: pyspark, its jars, a Java runtime or a name for the user cannot be had.
     """
     packages.check_pyspark()
     from pyspark.errors import PySparkException
@@ -68,6 +69,7 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     options = {**_ALWAYS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     if not is_submitted:
+        _check_user()
         master = master or "local[*]"
         options["spark.jars"] = ",".join(map(str, packages.jars()))
         os.environ["JAVA_HOME"] = str(packages.java_home())
@@ -88,6 +90,23 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
         raise MissingSparkError(f"Spark does not start: {error}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _check_user() -> None:
+    """Hadoop's login, which Spark begins with, fails for a user without a name, and does not say whose is wanting.
+
+    Raises:
+        MissingSparkError: the user has none.
+    """
+    uid = os.geteuid()
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise MissingSparkError(
+            f"Spark wants a name for its user, and uid {uid} has none in /etc/passwd. Operator action: run it as a "
+            "user that has one, or mount an /etc/passwd with a line such as "
+            f"'timewheel:x:{uid}:{os.getegid()}::/tmp:/bin/false'"
+        ) from None
 
 
 def _log_settings() -> Path:

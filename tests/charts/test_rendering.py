@@ -86,6 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
     "login in the clear": {"kafka": {"sasl": {"enabled": True, "existingSecret": "login", "mechanism": "PLAIN"}}},
     "encryption by the system's authorities": {"kafka": {"tls": {"enabled": True}}},
     "audit without a claim": {"audit": {"enabled": True}},
+    "audit of another user": {"audit": {"enabled": True}, "securityContext": {"runAsUser": 4000}},
     "long names": {"fullnameOverride": "n" * 52, "audit": {"enabled": True}},
     "no replica": {"replicaCount": 0},
     "maintenance": {"maintenance": True},
@@ -173,6 +174,19 @@ def test_the_audits_name_is_one_at_any_length(length: int) -> None:
     name = one(template({"fullnameOverride": "n" * length, "audit": {"enabled": True}}), "CronJob")["metadata"]["name"]
     assert re.fullmatch("n+(-[audit]+)?", name)
     assert len(name) <= 52
+
+
+def test_an_audit_has_a_name_for_its_user() -> None:
+    """Spark's login wants one, and the image's /etc/passwd has 10001 alone."""
+    audit: dict[str, Any] = {"audit": {"enabled": True}}
+    rendered = template({**audit, "podSecurityContext": {"runAsUser": 4000}, "securityContext": {"runAsUser": None}})
+    pod = pod_of(one(rendered, "CronJob"))["spec"]
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/etc/passwd")
+    (volume,) = (each for each in pod["volumes"] if each["name"] == mount["name"])
+    (there,) = (each for each in rendered if each["metadata"]["name"] == volume["configMap"]["name"])
+    names = {line.split(":")[2]: line.split(":")[0] for line in there["data"][mount["subPath"]].splitlines()}
+    assert names == {"0": "root", "4000": "timewheel"}
+    assert "passwd" not in yaml.safe_dump(template(audit))
 
 
 def test_without_a_place_for_the_runbook_no_alert_links_to_it() -> None:

@@ -1,5 +1,6 @@
 """The audit's pinned set: in one place, and a Java runtime that Spark's launcher starts."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ import pytest
 from connectors.embedded.java import Java
 from spark import packages
 from spark.errors import MissingSparkError
+from spark.session import spark_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,3 +81,11 @@ def test_without_pyspark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingSparkError, match=r"pip install '\.\[spark\]'"):
         packages.check_pyspark()
+
+
+def test_a_user_without_a_name_is_told_what_is_wanting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any uid may be chosen for a container, and Spark's launcher ends with a trace that names none."""
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+    with pytest.raises(MissingSparkError, match=r"uid 54321 has none in /etc/passwd.*'timewheel:x:54321:"):
+        spark_session("unnamed")

@@ -104,6 +104,12 @@ the like, or for what is requested, if that is more: beyond it the pod is evicte
 {{- toYaml $resources }}
 {{- end }}
 
+{{/* The uid of the pods, if the image has no name for it: Spark's login wants one. */}}
+{{- define "timewheel.unnamedUser" -}}
+{{- $uid := .Values.securityContext.runAsUser | default .Values.podSecurityContext.runAsUser | default 0 | int64 }}
+{{- if not (has $uid (list (int64 0) (int64 10001))) }}{{ $uid }}{{ end }}
+{{- end }}
+
 {{- define "timewheel.tokenSecret" -}}
 {{- .Values.http.token.existingSecret | default (printf "%s-http" (include "timewheel.fullname" .)) }}
 {{- end }}
