@@ -12,6 +12,8 @@ from pathlib import Path
 import structlog
 
 from sidecar.clock import Clock
+from sidecar.store import checkpoint as checkpoints
+from sidecar.store.files import RealFileSystem
 from sidecar.store.timer_store import CHECKPOINT
 
 LOOK_EVERY_MS = 3_600_000
@@ -31,6 +33,7 @@ class Leftovers:
         self._data_dir = data_dir
         self._keep_ms = keep_ms
         self._clock = clock
+        self._fs = RealFileSystem()
         self._looked_ms = clock.monotonic_ms()
 
     def look(self, assigned: Collection[int]) -> None:
@@ -48,7 +51,7 @@ class Leftovers:
             try:
                 is_kept = not partition.isdecimal() or int(partition) in assigned
                 if not is_kept and directory.stat().st_mtime < before_s:  # set with each checkpoint
-                    (directory / CHECKPOINT).unlink(missing_ok=True)  # without one nothing else is taken for whole
+                    checkpoints.remove(directory / CHECKPOINT, self._fs)  # without one nothing is taken for whole
                     shutil.rmtree(directory)
                     log.info("directory removed", directory=str(directory))
             except OSError as error:

@@ -16,8 +16,10 @@ Worked example, cut short:
 
 RIP-43's records and slots have no checksum of their own, so theirs stand here.
 
-It is written after Kafka has committed an I of at least `complete_to_offset`, and replaced in one step: temporary file,
-fsync, rename, fsync of the directory. Whoever changes a layout raises `layout.FORMAT_VERSION`.
+It is written after Kafka has committed an I of at least `complete_to_offset`. At a clean stop it is replaced in one
+step: temporary file, fsync, rename, fsync of the directory. While running nothing waits for the disk, and the old one
+stands aside for a moment, as `checkpoint.old`: where there is no other, it counts. Whoever changes a layout raises
+`layout.FORMAT_VERSION`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from sidecar.store.errors import CorruptCheckpoint, UnknownFormatVersion
-from sidecar.store.files import FileSystem, read_full, replace_file
+from sidecar.store.files import FileSystem, read_full, replace_file, set_aside
 from sidecar.store.layout import FORMAT_VERSION
 
 _NAME = b"timewheel-checkpoint"
@@ -72,9 +74,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def save(path: Path, checkpoint: Checkpoint, fs: FileSystem, *, durable: bool = True) -> None:
-    """Replace the checkpoint in one step; ``durable`` also outlives the operating system.
+    """Replace the checkpoint; ``durable`` also outlives the operating system.
 
-    Raises OSError: the old one is then still in place.
+    Raises OSError: `load` then finds the old one.
     """
     replace_file(fs, path, encode(checkpoint), durable=durable)
 
@@ -85,6 +87,9 @@ def load(path: Path, fs: FileSystem) -> Checkpoint | None:
     Raises CorruptCheckpoint, UnknownFormatVersion, OSError.
     """
     size = fs.size(path)
+    if size is None:  # killed in the midst of a `save`, perhaps
+        path = set_aside(path)
+        size = fs.size(path)
     if size is None:
         return None
     file = fs.open(path)
@@ -93,6 +98,12 @@ def load(path: Path, fs: FileSystem) -> Checkpoint | None:
     finally:
         file.close()
     return decode(data, path)
+
+
+def remove(path: Path, fs: FileSystem) -> None:
+    """Remove the checkpoint, whatever a `save` has left of it. Raises OSError."""
+    fs.unlink(set_aside(path))
+    fs.unlink(path)
 
 
 def as_dict(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -225,9 +225,10 @@ def read_full(file: File, length: int, position: int) -> bytes:
 def replace_file(fs: FileSystem, path: Path, data: bytes, *, durable: bool = True) -> None:
     """Put `data` in the place of the file at `path`, so that a crash leaves the old file or the new one.
 
-    Without `durable` that holds for a crash of this process only, and no disk is waited for.
+    Without `durable` that holds for a crash of this process only, and no disk is waited for: a crash may leave the old
+    file `set_aside`.
 
-    Raises OSError: the old file is then still in place.
+    Raises OSError: the old file is then still in place, or set aside.
     """
     temporary = path.with_name(path.name + ".tmp")
     # 1. A temporary beside it, on the same file system, so that the rename is one step.
@@ -240,8 +241,16 @@ def replace_file(fs: FileSystem, path: Path, data: bytes, *, durable: bool = Tru
             file.sync()
     finally:
         file.close()
-    # 3. The name.
+    # 3. The name. A rename over another file waits for the disk, on ext4, to write what is renamed (auto_da_alloc).
+    if not durable and fs.size(path) is not None:
+        fs.rename(path, set_aside(path))
     fs.rename(temporary, path)
+    fs.unlink(set_aside(path))
     # 4. The directory, so that the rename itself survives a power cut.
     if durable:
         fs.sync_directory(path.parent)
+
+
+def set_aside(path: Path) -> Path:
+    """Where `replace_file` puts the old file until the new one is in its place."""
+    return path.with_name(path.name + ".old")

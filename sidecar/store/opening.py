@@ -213,7 +213,7 @@ def _crc_of(path: Path, fs: FileSystem) -> int:
 
 def _remove(directory: Path, fs: FileSystem) -> None:
     """The checkpoint first: files without one are never taken for whole."""
-    fs.unlink(directory / CHECKPOINT)
+    checkpoints.remove(directory / CHECKPOINT, fs)
     for name in (TIMER_LOG, PAYLOAD_LOG):
         fs.makedirs(directory / name)
         for entry in fs.listdir(directory / name):

@@ -434,7 +434,7 @@ class TimerStore:
 
         Raises OSError.
         """
-        self._fs.unlink(self._directory / CHECKPOINT)
+        checkpoints.remove(self._directory / CHECKPOINT, self._fs)
         self._needed, self._checkpoints_from = self._needed_next, self._needed_next_from
         self._delete_before(self._needed)
 
@@ -486,7 +486,7 @@ class TimerStore:
     def _distrust(self) -> None:
         self._is_broken = True
         with suppress(OSError):
-            self._fs.unlink(self._directory / CHECKPOINT)
+            checkpoints.remove(self._directory / CHECKPOINT, self._fs)
 
     def _save(
         self, complete_to_offset: int, marks: Marks, extra: dict[str, Any], *, wheel_crc: int | None

@@ -255,31 +255,31 @@ def unnamed(disk: FaultyFileSystem) -> None:
     disk.rename_fails = True
 
 
+def a_checkpoint(offset: int) -> Checkpoint:
+    return Checkpoint(
+        complete_to_offset=offset,
+        timer_log_end=0,
+        timer_log_start=0,
+        timer_log_crcs=[],
+        payload_log_end=0,
+        payload_log_start=0,
+        cluster_id="c",
+        topic_id="t",
+        group_id="g",
+        partition=0,
+        plan="p",
+        slots_total=30,
+        precision_ms=500,
+        wheel_crc=None,
+    )
+
+
 @pytest.mark.parametrize("break_disk", [full, unsynced, unnamed])
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, break_disk: Callable[[FaultyFileSystem], None]
 ) -> None:
     disk = FaultyFileSystem()
     path = tmp_path / "checkpoint"
-
-    def a_checkpoint(offset: int) -> Checkpoint:
-        return Checkpoint(
-            complete_to_offset=offset,
-            timer_log_end=0,
-            timer_log_start=0,
-            timer_log_crcs=[],
-            payload_log_end=0,
-            payload_log_start=0,
-            cluster_id="c",
-            topic_id="t",
-            group_id="g",
-            partition=0,
-            plan="p",
-            slots_total=30,
-            precision_ms=500,
-            wheel_crc=None,
-        )
-
     checkpoints.save(path, a_checkpoint(1), disk)
     break_disk(disk)
     with pytest.raises(OSError, match=r"error|space"):
@@ -288,6 +288,57 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
     mended = FaultyFileSystem()
     checkpoints.save(path, a_checkpoint(3), mended)
     assert checkpoints.load(path, mended) == a_checkpoint(3)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_wherever_a_checkpoint_breaks_off_one_is_there_and_the_next_is_the_only_one(
+    tmp_path: Path, *, durable: bool
+) -> None:
+    rehearsal = FailingFileSystem(None)
+    (tmp_path / "rehearsal").mkdir()
+    checkpoints.save(tmp_path / "rehearsal" / "checkpoint", a_checkpoint(1), RealFileSystem())
+    checkpoints.save(tmp_path / "rehearsal" / "checkpoint", a_checkpoint(2), rehearsal, durable=durable)
+    assert rehearsal.calls > 5
+    for fails_at in range(rehearsal.calls):
+        path = tmp_path / str(fails_at) / "checkpoint"
+        path.parent.mkdir()
+        checkpoints.save(path, a_checkpoint(1), RealFileSystem())
+        with pytest.raises(OSError, match="it failed"):  # as if killed: nothing is done after it
+            checkpoints.save(path, a_checkpoint(2), FailingFileSystem(fails_at), durable=durable)
+        assert checkpoints.load(path, RealFileSystem()) in (a_checkpoint(1), a_checkpoint(2))
+        checkpoints.save(path, a_checkpoint(3), RealFileSystem(), durable=durable)
+        assert checkpoints.load(path, RealFileSystem()) == a_checkpoint(3)
+        assert [file.name for file in path.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_that_is_removed_does_not_come_back(tmp_path: Path) -> None:
+    """Of one that stands aside, the logs may have deleted what it needs."""
+    path = tmp_path / "checkpoint"
+    for name in ("checkpoint", "checkpoint.old"):
+        (tmp_path / name).write_bytes(checkpoints.encode(a_checkpoint(1)))
+    for fails_at in (0, 1):
+        with pytest.raises(OSError, match="it failed"):
+            checkpoints.remove(path, FailingFileSystem(fails_at))
+        assert path.exists()
+    checkpoints.remove(path, RealFileSystem())
+    assert checkpoints.load(path, RealFileSystem()) is None
+
+
+def test_while_running_no_checkpoint_waits_for_the_disk(tmp_path: Path) -> None:
+    """A rename over another file does, on ext4, and so does a sync."""
+
+    class Waits(RealFileSystem):
+        def rename(self, source: Path, target: Path) -> None:
+            assert not target.exists()
+            super().rename(source, target)
+
+        def sync_directory(self, path: Path) -> None:
+            raise AssertionError(path)
+
+    for offset in (1, 2, 3):
+        checkpoints.save(tmp_path / "checkpoint", a_checkpoint(offset), Waits(), durable=False)
+        assert checkpoints.load(tmp_path / "checkpoint", RealFileSystem()) == a_checkpoint(offset)
+        assert [file.name for file in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_store_error_without_a_message_says_what_its_docstring_says() -> None:
