@@ -10,33 +10,16 @@ import numpy as np
 import pytest
 
 from sidecar.store import checkpoint as checkpoints
-from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import CorruptFile
 from sidecar.store.files import RealFileSystem
 from sidecar.store.opening import Opened, check_store, open_store
-from sidecar.store.recovery import Case, Owner, judge
+from sidecar.store.recovery import Case, judge
+from tests.support.checkpoints import OWNER, a_checkpoint
 from tests.support.steps import result_of
 
-OWNER = Owner("cluster", "topic", "group", 3, "64x1000ms,parser1")
 BOOT = "this boot"
 I, L = 100, 40  # noqa: E741 - as in the table
-CHECKPOINT = Checkpoint(
-    complete_to_offset=70,
-    timer_log_end=0,
-    timer_log_start=0,
-    timer_log_crcs=[],
-    payload_log_end=0,
-    payload_log_start=0,
-    cluster_id="cluster",
-    topic_id="topic",
-    group_id="group",
-    partition=3,
-    plan="64x1000ms,parser1",
-    slots_total=64,
-    precision_ms=1_000,
-    wheel_crc=None,
-    extra={"boot_id": BOOT},
-)
+CHECKPOINT = msgspec.structs.replace(a_checkpoint(70), extra={"boot_id": BOOT})
 
 
 def judged(**changes: object) -> Case:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sidecar.store import checkpoint as checkpoints
-from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import File, MappedFile, RealFileSystem, read_full, write_all
 from sidecar.store.layout import EMPTY_SLOT, RecordArray, new_records
@@ -20,6 +19,7 @@ from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import TimerStore
 from sidecar.store.timer_wheel import TimerWheel
 from tests.support.bad_sector import BadSectors
+from tests.support.checkpoints import a_checkpoint
 
 
 class FaultyFile:
@@ -253,25 +253,6 @@ def unsynced(disk: FaultyFileSystem) -> None:
 
 def unnamed(disk: FaultyFileSystem) -> None:
     disk.rename_fails = True
-
-
-def a_checkpoint(offset: int) -> Checkpoint:
-    return Checkpoint(
-        complete_to_offset=offset,
-        timer_log_end=0,
-        timer_log_start=0,
-        timer_log_crcs=[],
-        payload_log_end=0,
-        payload_log_start=0,
-        cluster_id="c",
-        topic_id="t",
-        group_id="g",
-        partition=0,
-        plan="p",
-        slots_total=30,
-        precision_ms=500,
-        wheel_crc=None,
-    )
 
 
 @pytest.mark.parametrize("break_disk", [full, unsynced, unnamed])
