@@ -24,6 +24,8 @@ from benchmarks.workload import BATCH
 
 BURST_BESIDE = 100_000
 """Records of a burst of which it is asked whether those that wait slow it down."""
+BURSTS_BESIDE = 3
+"""The first ones after millions were taken in cost more, whatever waits: it is not they that are asked about."""
 
 _CPU = Figure(CPU, Held.EXTRA, form=",.1f")
 
@@ -80,7 +82,7 @@ def _beside(waiting: int, *, is_extra: bool = True, is_long: bool = False) -> Ro
     """What a record costs must not depend on how many others wait."""
     return Row(
         f"burst beside {waiting:,} that wait",
-        in_turn(burst(waiting), burst(1_000)),
+        in_turn(burst(waiting, times=BURSTS_BESIDE), burst(1_000, times=BURSTS_BESIDE)),
         "the same beside 1,000",
         (_rate(0.9), _CPU._replace(goal=1)),
         lambda load: load.at_most(BURST_BESIDE),

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -77,36 +78,48 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def burst(waiting: int = 0, *, partitions: int = 1, workers: int = 1) -> Measure:
+def burst(waiting: int = 0, *, partitions: int = 1, workers: int = 1, times: int = 1) -> Measure:
     """Records that fall due at one instant, out of the wheel; the CPU is that of releasing them.
 
     Args:
         waiting: so many others wait there, for later.
-        partitions: of the wheel topic and of the destination.
+        partitions: of the wheel topic and of the destinations.
         workers: of the sidecar.
+        times: so many bursts, one after the other, each to a topic of its own; the values are their medians.
     """
 
     def measure(cluster: Cluster, load: Load) -> Values:
         with cluster.room() as prefix, tempfile.TemporaryDirectory() as directory:
             source = cluster.create(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", partitions=partitions)
-            destination = cluster.create(f"{prefix}out", partitions=partitions)
-            fill_waiting(cluster, source, waiting, destination)
+            destinations = [cluster.create(f"{prefix}out-{number}", partitions=partitions) for number in range(times)]
+            fill_waiting(cluster, source, waiting, destinations[0])
             settings = {"topic_prefix": prefix, "levels": "1ms", "workers": workers}
             with Sidecar(cluster.bootstrap_servers, Path(directory), **settings) as sidecar:
                 sidecar.wait_until_ready()
                 sidecar.wait_for(INGESTED, waiting, 60 + waiting / SLOWEST_INTAKE)
-                if waiting:
-                    os.sync()  # else the kernel brings them to the disk meanwhile
-                due_s = time.time() + BURST_AHEAD_S
-                due_s += load.records / SLOWEST_INTAKE + load.records * load.value_bytes / SLOWEST_INTAKE_BYTES
-                _fill(cluster, load, source, destination, ("TIMER_DELIVER_MS", b"%d" % (due_s * 1_000)))
-                sidecar.wait_for(INGESTED, waiting + load.records)
-                if time.time() > due_s:
-                    raise RuntimeError("the burst fell due before it was taken in: a busy machine? fewer --records?")
-                time.sleep(max(0.0, due_s - BURST_REST_S - time.time()))
-                return _drained(cluster, load, sidecar, destination)
+                bursts = []
+                for number, destination in enumerate(destinations):
+                    if waiting:
+                        os.sync()  # else the kernel brings to the disk meanwhile what was taken in
+                    before = waiting + number * load.records
+                    bursts.append(_released(cluster, load, sidecar, source, destination, before))
+                return {name: statistics.median(values[name] for values in bursts) for name in bursts[0]}
 
     return measure
+
+
+def _released(
+    cluster: Cluster, load: Load, sidecar: Sidecar, source: str, destination: str, ingested_before: int
+) -> Values:
+    """One burst."""
+    due_s = time.time() + BURST_AHEAD_S
+    due_s += load.records / SLOWEST_INTAKE + load.records * load.value_bytes / SLOWEST_INTAKE_BYTES
+    _fill(cluster, load, source, destination, ("TIMER_DELIVER_MS", b"%d" % (due_s * 1_000)))
+    sidecar.wait_for(INGESTED, ingested_before + load.records)
+    if time.time() > due_s:
+        raise RuntimeError("the burst fell due before it was taken in: a busy machine? fewer --records?")
+    time.sleep(max(0.0, due_s - BURST_REST_S - time.time()))
+    return _drained(cluster, load, sidecar, destination)
 
 
 def intake(cluster: Cluster, load: Load) -> Values:
