@@ -32,6 +32,9 @@ SOURCE_FAILURES = (OSError, StoreError)
 """What a source raises when its local store fails."""
 _OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
 
+PIECE_RECORDS = 1_000
+"""Most that are objects at a time, until they have been handed over: so many fit into a processor's cache (ADR 23)."""
+
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
 
@@ -138,27 +141,40 @@ class EnqueueGet:
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
 
+        A batch is read in pieces, each handed over before the next, as long as the consumer has a whole one.
+
         Raises:
             ClientsLostError: the consumer is of no more use.
             DataDirectoryError: another process runs under this identity.
         """
         self._reopen()
         self._resume()
+        count, room = 0, self._limit
+        while room > 0:
+            asked = min(room, PIECE_RECORDS)
+            read, handed_over = self._read_piece(asked, timeout_s)
+            count += handed_over
+            room = min(room, self._limit) - read if read >= asked else 0
+            timeout_s = 0
+        return count
+
+    def _read_piece(self, most: int, timeout_s: float) -> tuple[int, int]:
+        """How many there were, and how many of them the sources have taken."""
         self._assigned_in_call.clear()
         try:
-            messages = self._consumer.consume(self._limit, 0)
+            messages = self._consumer.consume(most, 0)
             if not messages and timeout_s > 0:
                 first = self._consumer.poll(timeout_s)
-                messages = [] if first is None else [first, *self._consumer.consume(self._limit, 0)]
+                messages = [] if first is None else [first, *self._consumer.consume(most, 0)]
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
         if not messages:
-            return 0
+            return 0, 0
         self._limit = self._fitting(messages)
-        return self._hand_over(self._runs(messages))
+        return len(messages), self._hand_over(self._runs(messages))
 
     def known_end(self, place: Place) -> int | None:
         """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError
 from sidecar.health import Health
-from sidecar.intake.enqueue_get import EnqueueGet
+from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 
@@ -16,10 +16,11 @@ BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
 
 
 class Fetched:
-    """A consumer that has fetched records of one size after another, as many as are asked for."""
+    """A consumer that has fetched many records of one size."""
 
-    def __init__(self, *sizes: int | None) -> None:
-        self._sizes = list(sizes)
+    def __init__(self, size: int | None = 200, fetched: int = 1_000_000) -> None:
+        self.size = size
+        self.fetched = fetched
         self.asked: list[int] = []
 
     def subscribe(self, topics: list[str], **callbacks: Any) -> None:
@@ -27,9 +28,13 @@ class Fetched:
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         self.asked.append(count)
-        size = self._sizes.pop(0)
-        value = None if size is None else b"v" * size
+        count = min(count, self.fetched)
+        self.fetched -= count
+        value = None if self.size is None else b"v" * self.size
         return [Message(topic="SCHEDULE_TOPIC_XXXX-wheel", partition=0, offset=0, value=value)] * count
+
+    def poll(self, timeout_s: float) -> Message | None:
+        raise AssertionError("waited for more, with records in hand")
 
 
 def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
@@ -67,11 +72,33 @@ def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
     ],
 )
 def test_of_large_records_fewer_are_read_at_a_time(size: int | None, next_count: int) -> None:
-    consumer = Fetched(200, size, 200, 200)
+    consumer = Fetched()
     intake = reading(consumer)
-    for _ in range(4):
+
+    def count_read() -> int:
+        consumer.asked.clear()
         intake.read(0)
-    assert consumer.asked == [BATCH_RECORDS, BATCH_RECORDS, next_count, BATCH_RECORDS]
+        return sum(consumer.asked)
+
+    assert count_read() == BATCH_RECORDS
+    consumer.size = size
+    assert count_read() == max(next_count, PIECE_RECORDS)  # the first piece shows how large they are
+    assert count_read() == next_count
+    consumer.size = 200
+    assert count_read() >= min(next_count, PIECE_RECORDS)
+    assert count_read() == BATCH_RECORDS
+
+
+def test_a_batch_is_read_in_pieces_and_nobody_waits_for_more_of_it() -> None:
+    consumer = Fetched(fetched=2 * PIECE_RECORDS + 1)
+    reading(consumer).read(1.0)
+    assert consumer.asked == [PIECE_RECORDS] * 3  # the last is not whole: there is no more
+
+
+def test_a_whole_piece_may_be_the_last() -> None:
+    consumer = Fetched(fetched=PIECE_RECORDS)
+    reading(consumer).read(1.0)
+    assert consumer.asked == [PIECE_RECORDS] * 2
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
