@@ -44,6 +44,10 @@ class Source(Protocol):
         """Whether reading may resume."""
 
     @property
+    def is_best_read_whole(self) -> bool:
+        """Whether records like those offered last cost less by the batch than by pieces of it."""
+
+    @property
     def is_recovering(self) -> bool:
         """Whether records before the committed offset are being read again, and nothing is published before."""
 

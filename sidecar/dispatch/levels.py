@@ -268,6 +268,11 @@ class LevelPartition:
         return 2 * self.waiting <= self._max_records and 2 * self._bytes <= self._max_bytes
 
     @property
+    def is_best_read_whole(self) -> bool:
+        """Never: records have nothing to do with each other."""
+        return False
+
+    @property
     def is_recovering(self) -> bool:
         """Never: nothing before the committed offset is needed."""
         return False

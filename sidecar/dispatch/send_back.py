@@ -149,6 +149,11 @@ class SendBackPartition:
         return 2 * self._waiting.count <= self._max_records and 2 * self._waiting.size_bytes <= self._max_bytes
 
     @property
+    def is_best_read_whole(self) -> bool:
+        """Never: records have nothing to do with each other."""
+        return False
+
+    @property
     def is_recovering(self) -> bool:
         """Never: nothing before the committed offset is needed."""
         return False
@@ -172,7 +177,11 @@ class SendBackPartition:
         refused: dict[bytes | None, Rejection] = {}
         if self._waiting and max_records > 0:
             refused = self._refused()
-            taken = self._waiting.take(max_records, max_bytes).records
+        while self._waiting and max_records > 0 and max_bytes > 0:
+            _, records, size_bytes = self._waiting.take(max_records, max_bytes)
+            taken = taken + records if taken else records
+            max_records -= len(records)
+            max_bytes -= size_bytes
         self._taken_below = self._done_below
         return [_unless_refused(record, refused) for record in taken] if refused else taken
 

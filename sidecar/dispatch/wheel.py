@@ -211,6 +211,11 @@ class WheelPartition:
         return self._intake.position
 
     @property
+    def is_best_read_whole(self) -> bool:
+        """Where there are cancels: each batch of them is looked up at once, or found beside what it takes out."""
+        return self._intake.has_cancels
+
+    @property
     def is_recovering(self) -> bool:
         """Whether records before the committed offset, or what they need, are still being read again."""
         return self._intake.is_recovering

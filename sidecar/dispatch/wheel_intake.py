@@ -103,6 +103,8 @@ class WheelIntake:
         """Records of the batch in work that are due already, in offset order."""
         self._copies_read: list[tuple[int, bytes]] = []
         """Offset and id of each roll copy in the batch in work."""
+        self.has_cancels = False
+        """Whether there were any among the records offered last."""
         self._is_waiting_for_late = False
         """Whether nothing more is taken in until what arrived already due has been sent."""
 
@@ -141,6 +143,7 @@ class WheelIntake:
         if self.is_held or self._in_hand.is_awaited:
             return  # what follows the first record that is not taken in is read again with it
         self._told_ms = told_ms
+        self.has_cancels = False
         if messages and (messages[0].offset() or 0) < self.position:
             messages = [message for message in messages if (message.offset() or 0) >= self.position]
         headers = read_headers(messages)
@@ -317,6 +320,7 @@ class WheelIntake:
     def _stage_cancel(self, pending: Pending, now_ms: int) -> bool:
         """Stage a cancel or a replacement; False: it has to be read again, with all that follows it."""
         staging, offset, request = self._staging, pending.offset, pending.request
+        self.has_cancels = True
         # What is read again is applied by itself: only what follows it has to be remembered.
         is_apart = bool(staging.cancels) and staging.cancels[-1].offset < self._replay_until <= offset
         if is_apart or staging.brings(request.uniq_key):

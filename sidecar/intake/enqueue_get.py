@@ -141,7 +141,8 @@ class EnqueueGet:
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
 
-        A batch is read in pieces, each handed over before the next, as long as the consumer has a whole one.
+        A batch is read in pieces, each handed over before the next, as long as the consumer has a whole one; where a
+        source asks for that, it is read at once.
 
         Raises:
             ClientsLostError: the consumer is of no more use.
@@ -150,8 +151,9 @@ class EnqueueGet:
         self._reopen()
         self._resume()
         count, room = 0, self._limit
+        is_whole = any(source.is_best_read_whole for source in self.sources.values())
         while room > 0:
-            asked = min(room, PIECE_RECORDS)
+            asked = room if is_whole else min(room, PIECE_RECORDS)
             read, handed_over = self._read_piece(asked, timeout_s)
             count += handed_over
             room = min(room, self._limit) - read if read >= asked else 0

@@ -11,6 +11,7 @@ from sidecar.health import Health
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
+from sidecar.source import Source
 
 BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
 
@@ -99,6 +100,17 @@ def test_a_whole_piece_may_be_the_last() -> None:
     consumer = Fetched(fetched=PIECE_RECORDS)
     reading(consumer).read(1.0)
     assert consumer.asked == [PIECE_RECORDS] * 2
+
+
+def test_a_source_may_ask_for_whole_batches() -> None:
+    class Asking:
+        is_best_read_whole = True
+
+    consumer = Fetched()
+    intake = reading(consumer)
+    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", 1] = cast(Source, Asking())
+    intake.read(0)
+    assert consumer.asked == [BATCH_RECORDS]
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])

@@ -274,6 +274,18 @@ def test_what_has_been_read_goes_on_at_once_in_order_and_the_offset_follows() ->
     assert partition.next_due_ms is None
 
 
+def test_what_was_read_piece_by_piece_goes_on_in_one_transaction() -> None:
+    partition = a_partition()
+    for offset in range(5, 9):
+        partition.offer([a_message(offset)], NOW_MS + offset)
+    for most, expected in ((3, [5, 6, 7]), (1, [8])):
+        assert offsets(partition.take(NOW_MS + 9, most, MANY)) == expected
+        partition.confirm()
+    partition.offer([a_message(9)], NOW_MS)
+    partition.offer([a_message(10)], NOW_MS)
+    assert offsets(partition.take(NOW_MS, MANY, 1)) == [9]  # by bytes one is enough
+
+
 def test_an_aborted_transaction_is_taken_again() -> None:
     partition = a_partition()
     partition.offer([a_message(offset) for offset in range(5, 9)], NOW_MS)

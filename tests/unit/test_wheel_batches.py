@@ -218,3 +218,11 @@ def test_nothing_behind_a_cancel_that_waits_is_taken_in(tmp_path: Path) -> None:
         sent(wheel, NOW_MS, most=0)
     assert sorted(record[6] for record in sent(wheel, LATER_MS)[0]) == list(range(count + 1, 3 * count, 2))
     assert len(outcomes) == count
+
+
+def test_batches_are_asked_for_whole_as_long_as_there_are_cancels(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    schedule, cancel = due(0, LATER_MS, uniq_key=b"m"), message(1, ("TIMER_DEL_UNIQKEY", b"m"))
+    for read, is_whole in (([schedule], False), ([cancel], True), ([due(2, LATER_MS)], False)):
+        wheel.offer(read, NOW_MS)
+        assert wheel.is_best_read_whole is is_whole
