@@ -65,6 +65,9 @@ _REFUSED_AS_ONE = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._STATE)
 PAUSE_S = 0.05
 """After an abort for what may pass: it is tried again at once, and would be thousands of times a minute."""
 
+PREPARED_MS = 50
+"""What falls due so soon is read from the disk while a transaction commits: the next one begins before that."""
+
 NOW_AND_THEN_MS = 1_000
 """How often progress that moved without a record being published (ends of partitions) is committed."""
 
@@ -297,18 +300,18 @@ class Loop:
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
             self._intake.read(0)
-            self._prepare(drafts)
+            self._prepare(drafts, now_ms)
             self._tell_of_what_was_read(now_ms)
         # 5. The outcome.
         self._settle()
 
-    def _prepare(self, drafts: list[Draft]) -> None:
+    def _prepare(self, drafts: list[Draft], now_ms: int) -> None:
         share = self._settings.batch_records // len(drafts)
         share_bytes = self._settings.batch_bytes // len(drafts)
-        for source, records in drafts:
-            if len(records) >= share // 2 and self._intake.sources.get((source.topic, source.partition)) is source:
+        for source, _ in drafts:
+            if self._intake.sources.get((source.topic, source.partition)) is source:
                 try:
-                    source.prepare(share, share_bytes)
+                    source.prepare(now_ms + PREPARED_MS, share, share_bytes)
                 except SOURCE_FAILURES as error:
                     self._intake.fail(source, error)
 

@@ -66,8 +66,8 @@ class Source(Protocol):
             KafkaException: Kafka does not tell what has to be known of them; nothing has been taken.
         """
 
-    def prepare(self, max_records: int, max_bytes: int) -> None:
-        """While a transaction commits: whatever makes the next `take` faster."""
+    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
+        """While a transaction commits: whatever makes the next `take` of what is due by then faster."""
 
     @property
     def progress(self) -> tuple[int, str]:

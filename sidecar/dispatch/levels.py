@@ -319,7 +319,7 @@ class LevelPartition:
         self._waiting_records += sign * len(chunk.records)
         self._waiting_bytes += sign * chunk.size_bytes
 
-    def prepare(self, max_records: int, max_bytes: int) -> None:
+    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         """Nothing: what waits has been parsed when it was read."""
 
     @property

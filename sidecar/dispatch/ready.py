@@ -36,17 +36,45 @@ class Joined:
 class Slot:
     """A loaded slot, sent up to ``cursor``."""
 
-    __slots__ = ("cursor", "decoded", "loaded")
+    __slots__ = ("_read", "_read_from", "cursor", "loaded")
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.cursor = 0
-        self.decoded: list[Outgoing] = []
-        """Records from ``cursor`` on that have been read already."""
+        self.forget()
 
     def __len__(self) -> int:
         """Records not yet sent."""
         return len(self.loaded.act_ms) - self.cursor
+
+    def forget(self) -> None:
+        """What has been read may no longer be what comes next."""
+        self._read: list[Outgoing] = []
+        self._read_from = 0
+
+    def count_due(self, now_ms: int) -> int:
+        """How many of the next ones are."""
+        return int(np.searchsorted(self.loaded.act_ms[self.cursor :], now_ms, side="right"))
+
+    def is_read(self, count: int) -> bool:
+        """Whether the next ``count`` records have been."""
+        return self.cursor + count <= self._read_from + len(self._read)
+
+    def read(self, store: TimerStore, count: int) -> None:
+        """Have the next ``count`` records at hand."""
+        del self._read[: self.cursor - self._read_from]
+        self._read_from = self.cursor
+        begin, end = self.cursor + len(self._read), self.cursor + count
+        if begin < end:
+            loaded = self.loaded
+            payloads = store.read(loaded.payload_pos[begin:end], loaded.payload_size[begin:end])
+            self._read += map(decode_record, payloads)
+
+    def take(self, count: int) -> list[Outgoing]:
+        """The next ``count`` records, which have been read."""
+        begin = self.cursor - self._read_from
+        self.cursor += count
+        return self._read[begin : begin + count]
 
 
 class Ready:
@@ -127,7 +155,7 @@ class Ready:
             # 1. From the slot at hand, up to the next of those that joined: on a tie the slot's came first.
             until_ms = min(now_ms, self._joined[0].key[0]) if self._joined else now_ms
             if self._slots:
-                taken, size_bytes = self._take_from_slot(until_ms, max_records - len(records), max_bytes)
+                taken, size_bytes = self._take_from_slot(until_ms, now_ms, max_records - len(records), max_bytes)
                 if taken:
                     records += taken
                     max_bytes -= size_bytes
@@ -152,7 +180,7 @@ class Ready:
                 self._slots.insert(0, slot)
             self._in_slots += slot.cursor - cursor
             slot.cursor = cursor
-            slot.decoded = []
+            slot.forget()
         for joined in self._taken_joined:
             self.join(joined)
         self.confirm()
@@ -185,7 +213,7 @@ class Ready:
             kept = np.ones(len(loaded.act_ms), bool)
             kept[gone] = False
             slot.loaded = loaded.where(kept)
-            slot.decoded = []
+            slot.forget()
             self._in_slots -= len(gone)
         self._slots = [slot for slot in self._slots if len(slot)]
         return Loaded.joined([_NONE, *removed])
@@ -200,7 +228,7 @@ class Ready:
         self._count_bytes()
         for slot, loaded in slots:
             slot.loaded = loaded
-            slot.decoded = []
+            slot.forget()
         self._slots = [slot for slot, _ in slots]
         self._in_slots = sum(map(len, self._slots))
 
@@ -215,11 +243,10 @@ class Ready:
         joined = np.fromiter((joined.key[0] for joined in self._joined), np.int64, len(self._joined))
         return np.concatenate([joined, *(slot.loaded.act_ms[slot.cursor :] for slot in self._slots)])
 
-    def prepare(self, max_records: int, max_bytes: int) -> None:
-        """Read what comes next, so that `take` need not, for when there is nothing better to do."""
+    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
+        """Read what is due by then, so that `take` need not, for when there is nothing better to do."""
         if self._slots:
-            slot = self._slots[0]
-            self._read_on(slot, _fitting(slot, min(max_records, len(slot)), max_bytes))
+            self._read(self._slots[0], until_ms, max_records, max_bytes)
 
     def count_topics(self) -> list[tuple[int, int]]:
         """(topic hash, records) of what is at hand."""
@@ -231,29 +258,27 @@ class Ready:
     def _count_bytes(self) -> None:
         self.joined_bytes = sum(joined.size_bytes for joined in self._joined)
 
-    def _take_from_slot(self, until_ms: int, max_records: int, max_bytes: int) -> tuple[list[Outgoing], int]:
+    def _take_from_slot(
+        self, until_ms: int, now_ms: int, max_records: int, max_bytes: int
+    ) -> tuple[list[Outgoing], int]:
+        """What is due by ``until_ms``, and its bytes."""
         slot = self._slots[0]
         begin = slot.cursor
-        due = int(np.searchsorted(slot.loaded.act_ms[begin:], until_ms, side="right"))
-        count = _fitting(slot, min(due, max_records), max_bytes)
+        count = _fitting(slot, min(slot.count_due(until_ms), max_records), max_bytes)
         if count == 0:
             return [], 0
-        self._read_on(slot, count)
-        records, slot.decoded = slot.decoded[:count], slot.decoded[count:]
+        if not slot.is_read(count):
+            # At once what is due by now: between those that joined it may be asked for one by one.
+            self._read(slot, now_ms, max_records, max_bytes)
+        records = slot.take(count)
         self._taken.append((slot, begin))
-        slot.cursor += count
         self._in_slots -= count
         if not len(slot):
             self._slots.pop(0)
         return records, int(slot.loaded.payload_size[begin : begin + count].sum())
 
-    def _read_on(self, slot: Slot, count: int) -> None:
-        """Have the next ``count`` records of a slot decoded."""
-        begin, end = slot.cursor + len(slot.decoded), slot.cursor + count
-        if begin < end:
-            loaded = slot.loaded
-            payloads = self._store.read(loaded.payload_pos[begin:end], loaded.payload_size[begin:end])
-            slot.decoded += map(decode_record, payloads)
+    def _read(self, slot: Slot, until_ms: int, max_records: int, max_bytes: int) -> None:
+        slot.read(self._store, _fitting(slot, min(slot.count_due(until_ms), max_records), max_bytes))
 
     def _behind_watermark_removed(self, loaded: Loaded) -> Loaded:
         """Less what is done: a slot that was sent in part before a restart still holds all of it."""

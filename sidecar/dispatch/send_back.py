@@ -190,7 +190,7 @@ class SendBackPartition:
         verdicts = self._judge_all(set().union(*(topics for _, topics in self._retry_topics)))
         return {topic.encode(): verdict for topic, verdict in verdicts.items() if isinstance(verdict, Rejection)}
 
-    def prepare(self, max_records: int, max_bytes: int) -> None:
+    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         """Nothing: what waits has been parsed when it was read."""
 
     @property

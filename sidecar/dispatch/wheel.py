@@ -349,8 +349,8 @@ class WheelPartition:
         first = self._late.first_offset
         return self.position if first is None else min(first, self.position)
 
-    def prepare(self, max_records: int, max_bytes: int) -> None:
-        self._ready.prepare(max_records, max_bytes)
+    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
+        self._ready.prepare(until_ms, max_records, max_bytes)
 
     @property
     def progress(self) -> tuple[int, str]:

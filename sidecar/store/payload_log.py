@@ -158,21 +158,24 @@ class PayloadLog:
         segment = np.searchsorted(bases, begins, side="right") - 1
         apart = (begins[1:] - ends[:-1] > READ_GAP_BYTES) | (np.diff(segment) != 0)
         apart |= np.diff((begins - begins[0]) // READ_BYTES_MAX) != 0
-        stops = np.append(np.flatnonzero(apart) + 1, count).tolist()
-        headers = np.empty((count, HEADER_BYTES), np.uint8)
+        starts = np.append(0, np.flatnonzero(apart) + 1)
+        firsts, behinds = begins[starts].tolist(), np.maximum.reduceat(ends, starts).tolist()
+        headers: list[bytes] = []
         bodies: list[bytes] = []
-        begin = 0
-        for stop in stops:
-            first, behind = int(begins[begin]), int(ends[begin:stop].max())
-            data = self._segments.read(int(bases[segment[begin]]), behind - first, first)
+        stretches = zip(starts.tolist(), [*starts[1:].tolist(), count], bases[segment[starts]].tolist(), strict=True)
+        for (begin, stop, base), first, behind in zip(stretches, firsts, behinds, strict=True):
+            data = self._segments.read(base, behind - first, first)
             if len(data) < behind - first:
                 raise self._corrupt(first, "the file ends inside it or soon after")
+            if stop == begin + 1:  # far from all others, as most are where little is due at a time
+                headers.append(data[:HEADER_BYTES])
+                bodies.append(data[HEADER_BYTES:])
+                continue
             at = begins[begin:stop] - first
-            headers[begin:stop] = np.frombuffer(data, np.uint8)[at[:, None] + _HEADER_AT]
+            headers.append(np.frombuffer(data, np.uint8)[at[:, None] + _HEADER_AT].tobytes())
             cuts = zip((at + HEADER_BYTES).tolist(), (ends[begin:stop] - first).tolist(), strict=True)
             bodies += [data[body:end] for body, end in cuts]
-            begin = stop
-        self._verify(begins, wanted, headers.view(PAYLOAD_HEADER)[:, 0], bodies)
+        self._verify(begins, wanted, np.frombuffer(b"".join(headers), PAYLOAD_HEADER), bodies)
         if (order[1:] > order[:-1]).all():
             return bodies
         payloads = [b""] * count

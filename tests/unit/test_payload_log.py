@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.store.errors import CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
 from sidecar.store.files import RealFileSystem
-from sidecar.store.payload_log import READ_BYTES_MAX, PayloadLog
+from sidecar.store.payload_log import READ_BYTES_MAX, READ_GAP_BYTES, PayloadLog
 
 SEGMENT_BYTES = 40
 
@@ -65,6 +65,15 @@ def test_what_is_appended_is_read(tmp_path: Path, segment_bytes: int) -> None:
     assert all(log._segments.size(base) <= max(segment_bytes, 608) for base in log._segments.bases)
 
 
+@pytest.mark.parametrize("gap_bytes", [READ_GAP_BYTES - 8, READ_GAP_BYTES - 7, 3 * READ_GAP_BYTES])
+def test_payloads_that_lie_apart_are_read(tmp_path: Path, gap_bytes: int) -> None:
+    log = a_log(tmp_path, 1 << 30)
+    payloads = [b"%d" % number if number % 3 else b"-" * gap_bytes for number in range(100)]
+    positions, sizes = log.append_batch(payloads)
+    wanted = [number for number in range(100) if number % 3]
+    assert log.read_many(positions[wanted], sizes[wanted]) == [payloads[number] for number in wanted]
+
+
 def test_payloads_larger_than_a_read_are_read_and_checked(tmp_path: Path) -> None:
     log = a_log(tmp_path, 1 << 30)
     payloads = [b"x", b"y" * (READ_BYTES_MAX + 1), b"z" * (READ_BYTES_MAX - 10), b"end"]
@@ -116,6 +125,8 @@ def test_damage_is_noticed_and_named(tmp_path: Path, at: int, data: bytes, words
     overwrite(tmp_path / f"{0:020d}", at, data)
     with pytest.raises(CorruptRecord, match=f"0{{20}}.*position 18: {words}"):
         log.read(18, 10)
+    with pytest.raises(CorruptRecord, match=f"0{{20}}.*position 18: {words}"):
+        log.read_many(positions[1:2], sizes[1:2])
     with pytest.raises(CorruptRecord, match=f"0{{20}}.*position 18: {words}") as caught:
         log.read_many(positions, sizes)
     assert (caught.value.position, caught.value.path) == (18, tmp_path / f"{0:020d}")
@@ -132,8 +143,9 @@ def test_a_file_cut_short_underneath_is_noticed(tmp_path: Path, length: int) -> 
         file.truncate(length)
     with pytest.raises(CorruptRecord, match="the file ends inside it"):
         log.read(18, 10)
-    with pytest.raises(CorruptRecord, match="the file ends inside it"):
-        log.read_many(positions, sizes)
+    for some in (slice(None), slice(1, 2)):
+        with pytest.raises(CorruptRecord, match="the file ends inside it"):
+            log.read_many(positions[some], sizes[some])
     assert len(log.check()) == 1
 
 

@@ -1,0 +1,152 @@
+"""What is about to fall due, held against a sorted list, and how often the disk is asked for it."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sidecar.dispatch.ready import Joined, Ready
+from sidecar.records import Outgoing, encode_record, for_disk
+from sidecar.store.files import RealFileSystem
+from sidecar.store.id_hash import hash_ids, hash_topic
+from sidecar.store.opening import open_store
+from sidecar.store.recovery import Owner
+from sidecar.store.timer_store import Loaded, TimerStore
+
+PRECISION_MS, SLOT_MS = 1_000, 1_000_000
+MANY = 10**9
+
+
+class Disk:
+    """A store that says how often it is read, and how many records."""
+
+    def __init__(self, store: TimerStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        read = store.read
+
+        def counts(positions: np.ndarray, sizes: np.ndarray) -> list[bytes]:
+            self.asked.append(len(positions))
+            return read(positions, sizes)
+
+        monkeypatch.setattr(store, "read", counts)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TimerStore:
+    return open_store(
+        tmp_path,
+        RealFileSystem(),
+        Owner("cluster", "topic", "group", 0, "layout"),
+        slots_total=60,
+        precision_ms=PRECISION_MS,
+        committed_offset=2**40,
+        lowest_needed_offset=0,
+        live_from_ms=0,
+        quota_bytes=None,
+    ).store
+
+
+def record(act_ms: int, offset: int) -> Outgoing:
+    return for_disk(("orders", 0, None, b"v", [], act_ms, offset, []))
+
+
+def put(store: TimerStore, records: list[Outgoing]) -> Loaded:
+    count = len(records)
+    times_ms = np.array([record[5] for record in records], np.int64)
+    return store.put(
+        list(map(encode_record, records)),
+        times_ms,
+        times_ms - 500,
+        hash_ids([b"%d" % record[6] for record in records]),
+        np.full(count, hash_topic("orders"), np.int32),
+        np.zeros(count, bool),
+    )
+
+
+def loaded(store: TimerStore, times_ms: list[int], until_ms: int = SLOT_MS) -> Ready:
+    put(store, [record(time_ms, offset) for offset, time_ms in enumerate(times_ms)])
+    ready = Ready(store, (-1, -1))
+    ready.load(until_ms, MANY)
+    return ready
+
+
+def join(store: TimerStore, ready: Ready, act_ms: int, offset: int) -> None:
+    one = record(act_ms, offset)
+    ready.join(Joined((act_ms, offset), one, put(store, [one])))
+
+
+def keys(records: list[Outgoing]) -> list[tuple[int, int]]:
+    return [(record[5], record[6]) for record in records]
+
+
+def test_what_has_joined_parts_a_slot_and_the_disk_is_read_once(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = loaded(store, [SLOT_MS + 2 * number for number in range(100)])
+    for number in range(50):
+        join(store, ready, SLOT_MS + 2 * number + 1, 100 + number)
+    disk = Disk(store, monkeypatch)
+    taken = keys(ready.take(SLOT_MS + 60, MANY, MANY))
+    assert taken == sorted(taken)
+    assert len(taken) == 31 + 30
+    assert disk.asked == [31]
+
+
+def test_what_falls_due_soon_is_read_ahead_and_no_more(store: TimerStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = loaded(store, [SLOT_MS + number for number in range(100)])
+    disk = Disk(store, monkeypatch)
+    ready.prepare(SLOT_MS + 29, MANY, MANY)
+    ready.prepare(SLOT_MS + 39, MANY, MANY)
+    assert disk.asked == [30, 10]
+    assert len(ready.take(SLOT_MS + 9, MANY, MANY)) == 10
+    ready.confirm()
+    ready.prepare(SLOT_MS + 39, MANY, MANY)
+    assert len(ready.take(SLOT_MS + 39, MANY, MANY)) == 30
+    assert disk.asked == [30, 10]
+    assert len(ready.take(SLOT_MS + 40, MANY, MANY)) == 1
+    assert disk.asked == [30, 10, 1]
+
+
+def test_no_more_is_read_than_a_transaction_takes(store: TimerStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = loaded(store, [SLOT_MS] * 100)
+    disk = Disk(store, monkeypatch)
+    ready.prepare(SLOT_MS, 20, MANY)
+    assert len(ready.take(SLOT_MS, 30, MANY)) == 30
+    ready.confirm()
+    ready.prepare(SLOT_MS, MANY, 1)
+    assert disk.asked == [20, 10, 1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_gives_what_a_sorted_list_gives(store: TimerStore, seed: int) -> None:
+    chance = random.Random(seed)
+    times_ms = [SLOT_MS + chance.randrange(3_000) for _ in range(chance.randrange(1, 80))]
+    ready = loaded(store, times_ms, SLOT_MS + 3_000)
+    waiting = sorted((time_ms, offset) for offset, time_ms in enumerate(times_ms))
+    next_offset, now_ms = len(times_ms), SLOT_MS
+    while waiting:
+        now_ms += chance.randrange(200)
+        match chance.randrange(4):
+            case 0:
+                act_ms = max(now_ms, waiting[0][0]) + chance.randrange(500)
+                join(store, ready, act_ms, next_offset)
+                waiting = sorted([*waiting, (act_ms, next_offset)])
+                next_offset += 1
+            case 1:
+                ready.prepare(now_ms + chance.randrange(100), chance.randrange(1, 20), chance.choice([1, MANY]))
+            case 2:
+                gone = chance.choice(waiting)[1]
+                ready.drop(lambda record, gone=gone: record[6] == gone, hash_ids([b"%d" % gone]))  # type: ignore[misc]
+                waiting = [key for key in waiting if key[1] != gone]
+            case 3:
+                limit = chance.randrange(1, 30)
+                due = [key for key in waiting if key[0] <= now_ms][:limit]
+                assert keys(ready.take(now_ms, limit, MANY)) == due
+                if chance.random() < 0.3:
+                    ready.put_back()
+                else:
+                    ready.confirm()
+                    waiting = waiting[len(due) :]
+        assert ready.waiting == len(waiting)
+        assert ready.next_ms == (waiting[0][0] if waiting else None)
