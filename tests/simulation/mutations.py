@@ -21,6 +21,7 @@ from sidecar.dispatch.wheel_copies import WheelCopies
 from sidecar.dispatch.wheel_intake import WheelIntake
 from sidecar.dispatch.wheel_progress import WheelProgress
 from sidecar.intake import parse_wheel
+from sidecar.intake.alike import Alike
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.enqueue_get import EnqueueGet
 from sidecar.intake.parse_wheel import Schedule
@@ -338,6 +339,50 @@ def what_waits_for_the_end_of_a_transaction_is_forgotten(patch: Patch) -> None:
     patch.setattr(EnqueueGet, "go_on", lambda self: self._left.clear())
 
 
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def a_batch_ends_with_its_first_piece(patch: Patch) -> None:
+    """The others are read, and handed over to nobody."""
+    read, read_piece, hand_over = EnqueueGet.read, EnqueueGet._read_piece, EnqueueGet._hand_over
+    pieces = 0
+
+    def reads(self: EnqueueGet, timeout_s: float) -> int:
+        nonlocal pieces
+        pieces = 0
+        return read(self, timeout_s)
+
+    def counts(self: EnqueueGet, most: int, timeout_s: float) -> tuple[int, int]:
+        nonlocal pieces
+        pieces += 1
+        return read_piece(self, most, timeout_s)
+
+    patch.setattr(EnqueueGet, "read", reads)
+    patch.setattr(EnqueueGet, "_read_piece", counts)
+    patch.setattr(EnqueueGet, "_hand_over", lambda self, runs: hand_over(self, runs if pieces < 2 else []))
+
+
+def those_that_are_alike_get_the_next_ones_time(patch: Patch) -> None:
+    outgoing = Alike.outgoing
+
+    def mixed_up(self: Alike, messages: Any, due_ms: Sequence[int], source_headers: Any) -> list[Outgoing]:
+        return outgoing(self, messages, [*due_ms[1:], due_ms[0]], source_headers)
+
+    patch.setattr(Alike, "outgoing", mixed_up)
+
+
+def those_that_are_alike_are_read_again_as_new(patch: Patch) -> None:
+    """A rebuild schedules what is done."""
+    stage_near = WheelIntake._stage_near
+
+    def stages(self: WheelIntake, *args: Any) -> None:
+        watermark, self.watermark = self.watermark, (-1, -1)
+        stage_near(self, *args)
+        self.watermark = watermark
+
+    patch.setattr(WheelIntake, "_stage_near", stages)
+
+
 MUTATIONS: Sequence[Mutation] = (
     progress_is_committed_before_its_records,
     a_commit_that_times_out_counts_as_aborted,
@@ -377,4 +422,7 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_buried_in_place_of_a_copy_is_not_remembered,
     a_copy_of_an_earlier_process_counts_as_ones_own,
     what_waits_for_the_end_of_a_transaction_is_forgotten,
+    a_batch_ends_with_its_first_piece,
+    those_that_are_alike_get_the_next_ones_time,
+    those_that_are_alike_are_read_again_as_new,
 )

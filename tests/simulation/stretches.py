@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from sidecar.dispatch import wheel
+from sidecar.dispatch import levels, send_back, wheel, wheel_intake
+from sidecar.intake import columns, enqueue_get
 from sidecar.store import timer_wheel
 
 
@@ -17,6 +18,16 @@ def reads_first_ms(seed: int) -> int:
     return random.Random(f"{seed}-waits").choice([0, wheel.READS_FIRST_MS])
 
 
+def piece_records(seed: int) -> int:
+    """With half of the seeds, a batch is read in several pieces."""
+    return random.Random(f"{seed}-pieces").choice([2, enqueue_get.PIECE_RECORDS])
+
+
+def is_read_in_columns(seed: int) -> bool:
+    """With half of the seeds, two or three neighbours are enough to be read column by column."""
+    return random.Random(f"{seed}-columns").choice([True, False])
+
+
 @contextmanager
 def small_stretches(seed: int) -> Iterator[None]:
     """For the wheels that are made meanwhile.
@@ -24,9 +35,15 @@ def small_stretches(seed: int) -> Iterator[None]:
     A look at the whole wheel takes several turns here, too, as it does where a wheel has half a million slots: 64 slots
     are four steps.
     """
-    with (
-        patch.object(timer_wheel, "_FIRST_CHUNK_SLOTS", 4),
-        patch.object(timer_wheel, "_LAST_CHUNK_SLOTS", 16),
-        patch.object(wheel, "READS_FIRST_MS", reads_first_ms(seed)),
-    ):
+    with ExitStack() as patches:
+        bounds = [
+            (timer_wheel, "_FIRST_CHUNK_SLOTS", 4),
+            (timer_wheel, "_LAST_CHUNK_SLOTS", 16),
+            (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
+            (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
+        ]
+        if is_read_in_columns(seed):
+            bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]
+        for module, name, bound in bounds:
+            patches.enter_context(patch.object(module, name, bound))
         yield
