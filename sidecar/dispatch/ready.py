@@ -5,7 +5,7 @@ millisecond by millisecond. Records that arrive for a loaded slot are stored lik
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 
@@ -89,6 +89,8 @@ class Ready:
         self._watermark = watermark
         self._slots: list[Slot] = []
         self._in_slots = 0
+        self._loading: tuple[int, Generator[None, None, Loaded]] | None = None
+        """A slot that is being loaded: when it begins, and the rest of the way."""
         self._joined: list[Joined] = []
         self.joined_bytes = 0
         """See `sidecar.sizes`."""
@@ -104,8 +106,12 @@ class Ready:
     def loaded_until_ms(self, time_ms: int) -> None:
         self._store.loaded_until_ms = time_ms
 
-    def load(self, until_ms: int, enough: int) -> None:
-        """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are."""
+    def load(self, until_ms: int, enough: int, *, busy_by_ms: int | None = None) -> None:
+        """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are.
+
+        Where something at hand is due by ``busy_by_ms``, no more than a few milliseconds' work: the rest is for the
+        next call.
+        """
         if not self.loaded_until_ms:
             # Where to begin: the wheel may hold what was due long ago, farther back than one lap is looked through.
             # Never ahead of what is asked for: all that came before the first slot would join, with its payload.
@@ -120,11 +126,10 @@ class Ready:
                 # Up to here all slots are empty: what still comes for them joins.
                 self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(until_ms))
                 return
-            loaded = self._behind_watermark_removed(self._store.load(slot_ms))
-            self.loaded_until_ms = slot_ms + self._store.precision_ms
-            if len(loaded.act_ms):
-                self._slots.append(Slot(loaded))
-                self._in_slots += len(loaded.act_ms)
+            if self._load_on(slot_ms):
+                self.loaded_until_ms = slot_ms + self._store.precision_ms
+            elif busy_by_ms is not None and self.next_ms is not None and self.next_ms <= busy_by_ms:
+                return
 
     def join(self, joined: Joined) -> None:
         heapq.heappush(self._joined, joined)
@@ -279,6 +284,22 @@ class Ready:
 
     def _read(self, slot: Slot, until_ms: int, max_records: int, max_bytes: int) -> None:
         slot.read(self._store, _fitting(slot, min(slot.count_due(until_ms), max_records), max_bytes))
+
+    def _load_on(self, slot_ms: int) -> bool:
+        """Load a slot a step further; whether that was the last."""
+        if self._loading is None or self._loading[0] != slot_ms:
+            self._loading = slot_ms, self._store.load(slot_ms)
+        try:
+            next(self._loading[1])
+        except StopIteration as end:
+            self._loading = None
+            slot = Slot(self._behind_watermark_removed(end.value))
+        else:
+            return False
+        if len(slot):
+            self._slots.append(slot)
+            self._in_slots += len(slot)
+        return True
 
     def _behind_watermark_removed(self, loaded: Loaded) -> Loaded:
         """Less what is done: a slot that was sent in part before a restart still holds all of it."""

@@ -54,6 +54,9 @@ from sidecar.store.recovery import Owner
 READS_FIRST_MS = 5_000
 """How long what is due waits at most, after a start, for what was written before."""
 
+BUSY_MS = 100
+"""While something is due so soon, a slot is loaded a few milliseconds at a time."""
+
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms in all: for the oldest pending record, and for metrics."""
 
@@ -464,7 +467,7 @@ class WheelPartition:
             return
         self._store.advance(self._quiet_until_ms())
         self._store.warm()
-        self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records)
+        self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records, busy_by_ms=now_ms + BUSY_MS)
         if self._reads_first_until and not self._reads_first():
             self._reads_first_until = 0
         monotonic_ms = self._monotonic_ms()

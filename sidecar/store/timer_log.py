@@ -327,11 +327,11 @@ class TimerLog:
 
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
-        return _in_log_order(self._filtered_pieces(slot, precision_ms))
+        return in_log_order(self._filtered_pieces(slot, precision_ms))
 
     def slot_records(self, slot: Slot, precision_ms: int) -> tuple[Int64Array, RecordArray]:
         """(positions, records) of a slot, oldest first. Raises PositionOutOfRange, CorruptRecord, OSError."""
-        return _in_log_order(self.slot_pieces(slot, precision_ms))
+        return in_log_order(self.slot_pieces(slot, precision_ms))
 
     def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
         """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
@@ -540,7 +540,7 @@ class TimerLog:
         return CorruptRecord(self._segments.path(self._segments.base_of(position)), position, detail)
 
 
-def _in_log_order(pieces: Iterable[tuple[Int64Array, RecordArray]]) -> tuple[Int64Array, RecordArray]:
+def in_log_order(pieces: Iterable[tuple[Int64Array, RecordArray]]) -> tuple[Int64Array, RecordArray]:
     """Pieces of the log, each in its order, as one."""
     ordered = sorted((piece for piece in pieces if len(piece[0])), key=lambda piece: int(piece[0][0]))
     return (

@@ -39,7 +39,7 @@ from sidecar.store.layout import (
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
 from sidecar.store.query import Query, pending_of
 from sidecar.store.recovery import Owner
-from sidecar.store.timer_log import Mark, TimerLog
+from sidecar.store.timer_log import Mark, TimerLog, in_log_order
 from sidecar.store.timer_wheel import SlotBatch, TimerWheel
 from sidecar.store.topic_counts import TopicCounts
 
@@ -252,11 +252,26 @@ class TimerStore:
         """When the first occupied slot of all from that of ``from_ms`` on begins, however far ahead."""
         return self._wheel.first_occupied(max(0, from_ms))
 
-    def load(self, slot_ms: int) -> Loaded:
-        """What is pending in a slot, sorted; slots are loaded in the order of time. Raises CorruptFile, OSError."""
-        slot = self._wheel.slot(slot_ms)
+    def load(self, slot_ms: int) -> Generator[None, None, Loaded]:
+        """What is pending in a slot, sorted; slots are loaded in the order of time.
+
+        A generator that yields after every few milliseconds of work. What is put and taken back meanwhile counts.
+        Raises CorruptFile, OSError.
+        """
+        begun = self._wheel.slot(slot_ms)
+        pieces: list[tuple[Int64Array, RecordArray]] = []
         with self._distrusting():
-            records = pending_of(self._timer_log.slot_records(slot, self._wheel.precision_ms)[1])
+            for piece in self._timer_log.slot_pieces(begun, self._wheel.precision_ms):
+                pieces.append(piece)
+                yield
+            slot = self._wheel.slot(slot_ms)
+            if slot.first_pos != begun.first_pos:  # all of it was taken back, and it has begun anew
+                pieces = list(self._timer_log.slot_pieces(slot, self._wheel.precision_ms))
+            elif slot.last_pos != begun.last_pos:
+                positions, records = self._timer_log.chain(slot.last_pos, first_pos=begun.last_pos)
+                is_new = positions > begun.last_pos
+                pieces.append((positions[is_new][::-1], records[is_new][::-1]))
+            records = pending_of(in_log_order(pieces)[1])
             if len(records) != slot.num:
                 raise CorruptFile(
                     self._wheel.path, f"slot {slot_ms} ms: num {slot.num}, {len(records)} in the timer log"

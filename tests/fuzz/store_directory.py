@@ -22,6 +22,7 @@ from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_store import TimerStore
 from tests.fuzz.memory_disk import memory_disk
 from tests.simulation.disk import Mount
+from tests.support.steps import result_of
 
 DIRECTORY = Path("/data")
 OWNER = Owner("cluster", "topic", "group", 3, "layout")
@@ -65,7 +66,7 @@ def _pending(store: TimerStore) -> Iterator[bytes]:
     for _ in range(4 * SLOTS):
         if slot_ms is None:
             return
-        loaded = store.load(slot_ms)
+        loaded = result_of(store.load(slot_ms))
         yield from store.read(loaded.payload_pos, loaded.payload_size)
         slot_ms = store.first_slot_ms(slot_ms + PRECISION_MS)
     raise AssertionError("slots without end")

@@ -1,6 +1,6 @@
 """Faults put into the sidecar by hand: what the simulation has to find."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -292,8 +292,8 @@ def a_full_disk_stops_intake_for_good(patch: Patch) -> None:
 def slots_lose_their_order(patch: Patch) -> None:
     load = TimerStore.load
 
-    def shuffled(self: TimerStore, slot_ms: int) -> Loaded:
-        loaded = load(self, slot_ms)
+    def shuffled(self: TimerStore, slot_ms: int) -> Generator[None, None, Loaded]:
+        loaded = yield from load(self, slot_ms)
         backwards: Int64Array = np.arange(len(loaded.act_ms) - 1, -1, -1)
         return loaded.where(backwards)
 

@@ -150,3 +150,47 @@ def test_it_gives_what_a_sorted_list_gives(store: TimerStore, seed: int) -> None
                     waiting = waiting[len(due) :]
         assert ready.waiting == len(waiting)
         assert ready.next_ms == (waiting[0][0] if waiting else None)
+
+
+def test_a_slot_is_loaded_step_by_step_while_something_is_due(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 4)
+    next_ms = SLOT_MS + PRECISION_MS
+    ready = loaded(store, [SLOT_MS + 5, *[next_ms + number for number in range(20)]], SLOT_MS)
+    calls = 0
+    while ready.loaded_until_ms <= next_ms:
+        ready.load(next_ms, MANY, busy_by_ms=SLOT_MS + 100)
+        calls += 1
+        if calls == 2:  # for a slot that is half loaded
+            put(store, [record(next_ms + 3, 100), record(next_ms + 900, 101)])
+    assert calls > 20 // 4
+    assert keys(ready.take(next_ms + 4, MANY, MANY))[-3:] == [(next_ms + 3, 4), (next_ms + 3, 100), (next_ms + 4, 5)]
+    assert ready.waiting == 15 + 1
+
+
+@pytest.mark.parametrize("busy_by_ms", [None, SLOT_MS + 4])
+def test_a_slot_is_loaded_at_once_where_nothing_is_due(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch, busy_by_ms: int | None
+) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 4)
+    next_ms = SLOT_MS + PRECISION_MS
+    ready = loaded(store, [SLOT_MS + 5, *[next_ms + number for number in range(20)]], SLOT_MS)
+    ready.load(next_ms, MANY, busy_by_ms=busy_by_ms)
+    assert ready.waiting == 21
+
+
+def test_what_is_due_does_not_wait_for_the_rest_of_its_slot(store: TimerStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier slot that gets its first record meanwhile is loaded before."""
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 4)
+    far_ms = SLOT_MS + 2 * PRECISION_MS
+    ready = loaded(store, [SLOT_MS + 5, *[far_ms + number for number in range(20)]], SLOT_MS)
+    ready.load(far_ms, MANY, busy_by_ms=SLOT_MS + 100)
+    put(store, [record(SLOT_MS + PRECISION_MS, 100)])
+    assert keys(ready.take(SLOT_MS + 5, MANY, MANY)) == [(SLOT_MS + 5, 0)]
+    ready.confirm()
+    ready.load(SLOT_MS + PRECISION_MS, MANY)
+    assert keys(ready.take(far_ms, MANY, MANY)) == [(SLOT_MS + PRECISION_MS, 100)]
+    ready.confirm()
+    ready.load(far_ms, MANY)
+    assert ready.waiting == 20

@@ -125,7 +125,7 @@ def payloads(found: Opened) -> list[bytes]:
     by_query = found.store.read(first.payload_pos, first.payload_size)
     by_slots, slot_ms = [], found.store.first_slot_ms(0)
     while slot_ms is not None:
-        loaded = found.store.load(slot_ms)
+        loaded = result_of(found.store.load(slot_ms))
         by_slots += found.store.read(loaded.payload_pos, loaded.payload_size)
         slot_ms = found.store.first_slot_ms(slot_ms + 1_000)
     assert (total, by_query) == (len(by_slots), by_slots)
@@ -276,7 +276,7 @@ def test_a_damaged_payload_is_noticed_when_it_is_read_and_the_next_start_rebuild
     assert check_store(tmp_path, RealFileSystem()) != []
     found = opened(tmp_path)
     assert found.case is Case.CLEAN
-    loaded = found.store.load(5_000)
+    loaded = result_of(found.store.load(5_000))
     with pytest.raises(CorruptFile):
         found.store.read(loaded.payload_pos, loaded.payload_size)
     # What is in memory is not believed any more either: no checkpoint says that all is well.

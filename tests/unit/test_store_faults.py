@@ -20,6 +20,7 @@ from sidecar.store.timer_store import TimerStore
 from sidecar.store.timer_wheel import TimerWheel
 from tests.support.bad_sector import BadSectors
 from tests.support.checkpoints import a_checkpoint
+from tests.support.steps import result_of
 
 
 class FaultyFile:
@@ -515,7 +516,7 @@ def test_a_put_for_which_there_is_no_room_leaves_no_trace(tmp_path: Path) -> Non
         assert (store.marks(), store.disk_bytes, store.pending_count) == (*before, 3)
     disk.room = 1 << 60
     put_some(store, 3)
-    loaded = store.load(5_000)
+    loaded = result_of(store.load(5_000))
     assert store.read(loaded.payload_pos, loaded.payload_size) == [b"payload %d" % (n // 2) for n in range(6)]
     store.close(50, {})
     assert check_store(tmp_path, RealFileSystem()) == []

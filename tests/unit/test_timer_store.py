@@ -5,7 +5,7 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ SMALL = {
     "sidecar.store.opening.PAYLOAD_LOG_SEGMENT_BYTES": 150,
     "sidecar.store.timer_log.CHUNK_RECORDS": 4,
     "sidecar.store.timer_log.CHAIN_STEPS_MAX": 2,
+    "sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP": 3,
     "sidecar.store.timer_wheel._FIRST_CHUNK_SLOTS": 2,
     "sidecar.store.timer_wheel._LAST_CHUNK_SLOTS": 4,
 }
@@ -106,13 +107,15 @@ class StoreMachine(RuleBasedStateMachine):
         """What the checkpoint holds; None: there is none."""
         self.looking: tuple[Generator[None, None, Surveyed], Pending] | None = None
         """A look that is under way, and what was pending when it began."""
+        self.loading: tuple[int, Generator[None, None, Loaded]] | None = None
+        """A slot that is being loaded."""
         self.reopen(Case.EMPTY)
 
     def reopen(self, case: Case) -> None:
         found = opened(self.directory, live_from_ms=self.now_ms + 300)
         assert found.case is case
         self.store = found.store
-        self.taken, self.looking = [], None
+        self.taken, self.looking, self.loading = [], None, None
         self.pending = {at: message for at, message in self.pending.items() if message.slot >= self.now_slot}
 
     @property
@@ -171,8 +174,32 @@ class StoreMachine(RuleBasedStateMachine):
             return
         if slot_ms < begin_ms + LAP_SLOTS * PRECISION_MS:
             assert self.store.next_slot_ms(begin_ms) == slot_ms
-        loaded = self.store.load(slot_ms)
-        mine = {at: message for at, message in waiting.items() if message.slot * PRECISION_MS == slot_ms}
+        self.is_loaded(slot_ms, result_of(self.store.load(slot_ms)))
+
+    @precondition(lambda self: self.loading is None)
+    @rule()
+    def begin_to_load(self) -> None:
+        slot_ms = self.store.first_slot_ms(max(self.store.loaded_until_ms, self.now_ms))
+        if slot_ms is not None:
+            self.loading = slot_ms, self.store.load(slot_ms)
+
+    @precondition(lambda self: self.loading is not None)
+    @rule()
+    def load_on(self) -> None:
+        """What has come and gone since it began counts."""
+        assert self.loading is not None
+        slot_ms, steps = self.loading
+        if slot_ms < max(self.store.loaded_until_ms, self.now_ms):  # it was loaded at once meanwhile
+            self.loading = None
+            return
+        try:
+            next(steps)
+        except StopIteration as end:
+            self.loading = None
+            self.is_loaded(slot_ms, end.value)
+
+    def is_loaded(self, slot_ms: int, loaded: Loaded) -> None:
+        mine = {at: message for at, message in self.pending.items() if message.slot * PRECISION_MS == slot_ms}
         assert loaded.payload_pos.tolist() == by_time(mine)
         assert loaded.act_ms.tolist() == [mine[at].act_ms for at in by_time(mine)]
         assert loaded.topic_hash.tolist() == [hash_topic(mine[at].topic) for at in by_time(mine)]
@@ -183,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
         begin_ms = max(self.store.loaded_until_ms, self.now_ms)
         self.now_slot += slots
         while (slot_ms := self.store.first_slot_ms(begin_ms)) is not None and slot_ms < self.now_ms:
-            self.store.load(slot_ms)
+            result_of(self.store.load(slot_ms))
             begin_ms = self.store.loaded_until_ms
         self.store.loaded_until_ms = max(begin_ms, self.now_ms)
         self.store.advance(self.now_ms)
@@ -397,6 +424,60 @@ def test_what_comes_while_the_wheel_is_looked_at_is_needed_though_its_slot_had_b
     assert_pending_after_a_crash(tmp_path, store, 20)
 
 
+def _take_back_all(store: TimerStore) -> None:
+    store.delete(store.find(hash_ids([b"id%d" % number for number in range(40)]), 0).where(np.arange(40)))
+
+
+def _take_back_some(store: TimerStore) -> None:
+    store.delete(store.find(hash_ids([b"id%d" % number for number in range(0, 40, 3)]), 0))
+
+
+def _put_more(store: TimerStore) -> None:
+    put(store, some(7, at_ms=5_300, first=100))
+
+
+def _take_back_what_came(store: TimerStore) -> None:
+    _put_more(store)
+    store.delete(store.find(hash_ids([b"id%d" % number for number in range(102, 105)]), 0))
+
+
+def _begin_anew(store: TimerStore) -> None:
+    _take_back_all(store)
+    _put_more(store)
+
+
+def _free_its_segments(store: TimerStore) -> None:
+    store.delete(store.find(hash_ids([b"id%d" % number for number in (*range(40), 1_000)]), 0))
+    put(store, some(1, at_ms=9_000, first=2_000))
+    surveyed(store, 0)
+    store.checkpoint(1_000, store.marks(), {})
+
+
+_MEANWHILE = [_put_more, _take_back_some, _take_back_what_came, _take_back_all, _begin_anew, _free_its_segments]
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("meanwhile", _MEANWHILE)
+@pytest.mark.parametrize("steps_before", [0, 1, 4])
+@pytest.mark.parametrize("others", [0, 10])
+def test_what_comes_and_goes_while_its_slot_is_loaded_counts(
+    tmp_path: Path, meanwhile: Callable[[TimerStore], None], steps_before: int, others: int
+) -> None:
+    store = opened(tmp_path).store
+    for number in range(40):  # with others between them, the slot is followed from record to record
+        put(store, some(1, at_ms=5_000 + 17 * number % 300, first=number))
+        put(store, [Message(9_000, b"id1000", "orders", b"another")] * others)
+    segments = set(tmp_path.rglob("0*"))
+    steps = store.load(5_000)
+    for _ in range(steps_before + 1):
+        next(steps)
+    meanwhile(store)
+    assert bool(segments - set(tmp_path.rglob("0*"))) is (meanwhile is _free_its_segments)
+    loaded = result_of(steps)
+    assert loaded.payload_pos.tolist() == result_of(store.load(5_000)).payload_pos.tolist()
+    assert len(loaded.act_ms) == store.num(5_000)
+
+
 @pytest.mark.usefixtures("_small")
 def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
     """Each message that was there all the while is told once; what was sent meanwhile is not."""
@@ -409,7 +490,7 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
         for _ in range(3):
             next(steps)
         # Everything early is sent and its segments are deleted, and new messages come.
-        store.load(5_000)
+        result_of(store.load(5_000))
         store.advance(15_000)
         surveyed(store, 15_000)
         put(store, [Message(18_000, b"same", "orders", b"new")])
@@ -464,7 +545,7 @@ def test_the_place_of_a_slot_that_was_emptied_is_used_again_and_rebuilt_so(tmp_p
         for other in (1, 3):
             with pytest.raises(SlotConflict):
                 put(store, some(1, at_ms=5_000 + (lap + other) * lap_ms))
-        assert store.load(5_000 + lap * lap_ms).payload_pos.tolist() == with_neighbour.payload_pos.tolist()
+        assert result_of(store.load(5_000 + lap * lap_ms)).payload_pos.tolist() == with_neighbour.payload_pos.tolist()
         if lap or store.marks().timer_log.position < 52 * 10:
             store.delete(with_neighbour)
     store.checkpoint(8, store.marks(), {})
@@ -495,9 +576,9 @@ def test_a_put_beyond_the_quota_is_refused_before_anything_is_written(
     assert (store.marks(), store.disk_bytes) == before
     # What needs no room goes on: deletes, deliveries, what had been accepted before.
     store.delete(kept[-1])
-    assert len(store.load(5_000).act_ms) == len(kept) - 1
+    assert len(result_of(store.load(5_000)).act_ms) == len(kept) - 1
     put(store, some(1, at_ms=9_000), within_quota=False)
-    store.load(9_000)
+    result_of(store.load(9_000))
     # All of it sent, there is room again.
     store.advance(10_000)
     assert surveyed(store, 10_000).oldest is None
@@ -513,7 +594,7 @@ def damaged(path: Path, at: int) -> None:
 
 
 READERS = {
-    "load": (lambda store: store.load(5_000), "timerlog"),
+    "load": (lambda store: result_of(store.load(5_000)), "timerlog"),
     "find": (lambda store: store.find(hash_ids([b"id1"]), 0), "timerlog"),
     "query by time": (lambda store: result_of(store.query(0, 2**62, 10)), "timerlog"),
     "query by id": (lambda store: result_of(store.query(0, 2**62, 10, id_hash=int(hash_ids([b"id1"])[0]))), "timerlog"),
@@ -574,5 +655,5 @@ def test_a_slot_that_holds_another_number_than_the_timer_log_is_damage(tmp_path:
         file.seek(32 * 5 + 24)
         file.write(b"\x02")
     with pytest.raises(CorruptFile, match="slot 5000 ms: num 2, 3 in the timer log"):
-        store.load(5_000)
+        result_of(store.load(5_000))
     store.close(None, {})
