@@ -52,9 +52,17 @@ class Slot:
         self._read: list[Outgoing] = []
         self._read_from = 0
 
-    def count_due(self, now_ms: int) -> int:
-        """How many of the next ones are."""
-        return int(np.searchsorted(self.loaded.act_ms[self.cursor :], now_ms, side="right"))
+    def count_due(self, now_ms: int, max_records: int, max_bytes: int) -> int:
+        """How many of the next ones are, as far as they fit; if any is, at least one."""
+        begin = self.cursor
+        due = int(np.searchsorted(self.loaded.act_ms[begin:], now_ms, side="right"))
+        count = min(due, max_records)
+        if count == 0:
+            return 0
+        sizes = np.cumsum(self.loaded.payload_size[begin : begin + count], dtype=np.int64)
+        if sizes[-1] <= max_bytes:
+            return count
+        return max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
 
     def is_read(self, count: int) -> bool:
         """Whether the next ``count`` records have been."""
@@ -126,9 +134,8 @@ class Ready:
                 # Up to here all slots are empty: what still comes for them joins.
                 self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(until_ms))
                 return
-            if self._load_on(slot_ms):
-                self.loaded_until_ms = slot_ms + self._store.precision_ms
-            elif busy_by_ms is not None and self.next_ms is not None and self.next_ms <= busy_by_ms:
+            is_loaded = self._load_on(slot_ms)
+            if not is_loaded and busy_by_ms is not None and self.next_ms is not None and self.next_ms <= busy_by_ms:
                 return
 
     def join(self, joined: Joined) -> None:
@@ -251,7 +258,8 @@ class Ready:
     def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         """Read what is due by then, so that `take` need not, for when there is nothing better to do."""
         if self._slots:
-            self._read(self._slots[0], until_ms, max_records, max_bytes)
+            slot = self._slots[0]
+            slot.read(self._store, slot.count_due(until_ms, max_records, max_bytes))
 
     def count_topics(self) -> list[tuple[int, int]]:
         """(topic hash, records) of what is at hand."""
@@ -269,21 +277,18 @@ class Ready:
         """What is due by ``until_ms``, and its bytes."""
         slot = self._slots[0]
         begin = slot.cursor
-        count = _fitting(slot, min(slot.count_due(until_ms), max_records), max_bytes)
+        count = slot.count_due(until_ms, max_records, max_bytes)
         if count == 0:
             return [], 0
         if not slot.is_read(count):
             # At once what is due by now: between those that joined it may be asked for one by one.
-            self._read(slot, now_ms, max_records, max_bytes)
+            slot.read(self._store, slot.count_due(now_ms, max_records, max_bytes))
         records = slot.take(count)
         self._taken.append((slot, begin))
         self._in_slots -= count
         if not len(slot):
             self._slots.pop(0)
         return records, int(slot.loaded.payload_size[begin : begin + count].sum())
-
-    def _read(self, slot: Slot, until_ms: int, max_records: int, max_bytes: int) -> None:
-        slot.read(self._store, _fitting(slot, min(slot.count_due(until_ms), max_records), max_bytes))
 
     def _load_on(self, slot_ms: int) -> bool:
         """Load a slot a step further; whether that was the last."""
@@ -312,16 +317,6 @@ class Ready:
             payloads = self._store.read(loaded.payload_pos[at_watermark], loaded.payload_size[at_watermark])
             kept[at_watermark] = [decode_record(payload)[6] > done_offset for payload in payloads]
         return loaded.where(kept)
-
-
-def _fitting(slot: Slot, count: int, max_bytes: int) -> int:
-    """How many of the next ``count`` records of a slot fit, at least one."""
-    if count == 0:
-        return 0
-    sizes = np.cumsum(slot.loaded.payload_size[slot.cursor : slot.cursor + count], dtype=np.int64)
-    if sizes[-1] <= max_bytes:
-        return count
-    return max(1, int(np.searchsorted(sizes, max_bytes, side="right")))
 
 
 _NONE = Loaded(

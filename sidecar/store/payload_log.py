@@ -159,11 +159,11 @@ class PayloadLog:
         apart = (begins[1:] - ends[:-1] > READ_GAP_BYTES) | (np.diff(segment) != 0)
         apart |= np.diff((begins - begins[0]) // READ_BYTES_MAX) != 0
         starts = np.append(0, np.flatnonzero(apart) + 1)
-        firsts, behinds = begins[starts].tolist(), np.maximum.reduceat(ends, starts).tolist()
+        stops = np.append(starts[1:], count)
+        stretches = starts, stops, bases[segment[starts]], begins[starts], np.maximum.reduceat(ends, starts)
         headers: list[bytes] = []
         bodies: list[bytes] = []
-        stretches = zip(starts.tolist(), [*starts[1:].tolist(), count], bases[segment[starts]].tolist(), strict=True)
-        for (begin, stop, base), first, behind in zip(stretches, firsts, behinds, strict=True):
+        for begin, stop, base, first, behind in zip(*(column.tolist() for column in stretches), strict=True):
             data = self._segments.read(base, behind - first, first)
             if len(data) < behind - first:
                 raise self._corrupt(first, "the file ends inside it or soon after")

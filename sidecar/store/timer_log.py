@@ -329,10 +329,6 @@ class TimerLog:
         """
         return in_log_order(self._filtered_pieces(slot, precision_ms))
 
-    def slot_records(self, slot: Slot, precision_ms: int) -> tuple[Int64Array, RecordArray]:
-        """(positions, records) of a slot, oldest first. Raises PositionOutOfRange, CorruptRecord, OSError."""
-        return in_log_order(self.slot_pieces(slot, precision_ms))
-
     def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
         """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
 

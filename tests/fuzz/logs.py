@@ -17,7 +17,7 @@ from sidecar.records import decode_record, encode_record, for_disk, source_heade
 from sidecar.store.errors import StoreError
 from sidecar.store.layout import BLANK, RECORD_BYTES, Slot, new_records
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import TimerLog, in_log_order
 from tests.fuzz.memory_disk import memory_disk
 
 SEGMENT_BYTES = 256
@@ -79,7 +79,7 @@ def _timer_log(count: int, place: int, body: bytes) -> None:
         positions, _ = log.chain(position)
         assert len(positions) <= count
     with suppress(StoreError):
-        positions, records = log.slot_records(Slot(10_000, 0, position, place % 3, 0), PRECISION_MS)
+        positions, records = in_log_order(log.slot_pieces(Slot(10_000, 0, position, place % 3, 0), PRECISION_MS))
         assert len(positions) == len(records) <= count
     with suppress(StoreError):
         assert len(log.gather(np.array([position, 0, position], np.int64))) == 3

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from sidecar.dispatch.ready import Joined, Ready
-from sidecar.records import Outgoing, encode_record, for_disk
-from sidecar.store.files import RealFileSystem
-from sidecar.store.id_hash import hash_ids, hash_topic
-from sidecar.store.opening import open_store
-from sidecar.store.recovery import Owner
-from sidecar.store.timer_store import Loaded, TimerStore
+from sidecar.records import Outgoing
+from sidecar.store.id_hash import hash_ids
+from sidecar.store.timer_store import TimerStore
+from tests.support.timer_store import PRECISION_MS, a_store, put, record
 
-PRECISION_MS, SLOT_MS = 1_000, 1_000_000
+SLOT_MS = 1_000_000
 MANY = 10**9
 
 
@@ -34,34 +32,7 @@ class Disk:
 
 @pytest.fixture
 def store(tmp_path: Path) -> TimerStore:
-    return open_store(
-        tmp_path,
-        RealFileSystem(),
-        Owner("cluster", "topic", "group", 0, "layout"),
-        slots_total=60,
-        precision_ms=PRECISION_MS,
-        committed_offset=2**40,
-        lowest_needed_offset=0,
-        live_from_ms=0,
-        quota_bytes=None,
-    ).store
-
-
-def record(act_ms: int, offset: int) -> Outgoing:
-    return for_disk(("orders", 0, None, b"v", [], act_ms, offset, []))
-
-
-def put(store: TimerStore, records: list[Outgoing]) -> Loaded:
-    count = len(records)
-    times_ms = np.array([record[5] for record in records], np.int64)
-    return store.put(
-        list(map(encode_record, records)),
-        times_ms,
-        times_ms - 500,
-        hash_ids([b"%d" % record[6] for record in records]),
-        np.full(count, hash_topic("orders"), np.int32),
-        np.zeros(count, bool),
-    )
+    return a_store(tmp_path, slots_total=60)
 
 
 def loaded(store: TimerStore, times_ms: list[int], until_ms: int = SLOT_MS) -> Ready:
@@ -180,8 +151,10 @@ def test_a_slot_is_loaded_at_once_where_nothing_is_due(
     assert ready.waiting == 21
 
 
-def test_what_is_due_does_not_wait_for_the_rest_of_its_slot(store: TimerStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An earlier slot that gets its first record meanwhile is loaded before."""
+def test_an_earlier_slot_comes_before_one_that_is_half_loaded(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has got its first record meanwhile."""
     monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 4)
     far_ms = SLOT_MS + 2 * PRECISION_MS
     ready = loaded(store, [SLOT_MS + 5, *[far_ms + number for number in range(20)]], SLOT_MS)

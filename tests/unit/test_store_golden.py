@@ -17,7 +17,7 @@ from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_m
 from sidecar.store.opening import check_store, open_store
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
 
 GOLDEN = Path(__file__).parent.parent / "golden" / f"store-v{FORMAT_VERSION}"
@@ -109,7 +109,7 @@ def test_the_committed_bytes_are_read(tmp_path: Path) -> None:
     payload_log = PayloadLog(tmp_path / "store" / "payload", 120, fs, end_position=checkpoint.payload_log_end)
     wheel = TimerWheel(tmp_path / "store" / "timerwheel", 8, 1_000, fs)
     assert wheel.slot(T_MS + 5_000) == (T_MS + 5_000, 0, 256, 3, 0)
-    _, records = timer_log.slot_records(wheel.slot(T_MS + 5_000), 1_000)
+    _, records = in_log_order(timer_log.slot_pieces(wheel.slot(T_MS + 5_000), 1_000))
     assert due_ms(records).tolist() == [T_MS + 5_000, T_MS + 5_003, T_MS + 5_504]
     assert records["prev_pos"].tolist() == [-1, 0, 104]
     assert records["reserved"].tolist() == [1, 2**62, 2**63 - 1]

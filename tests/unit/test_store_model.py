@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import EMPTY_SLOT, due_ms, new_records
-from sidecar.store.timer_log import Mark, TimerLog
+from sidecar.store.timer_log import Mark, TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
 
 SLOTS, PRECISION_MS, SEGMENT_BYTES = 15, 500, 400
@@ -125,7 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
                 continue
             ways = (
                 self.log.filter_slot(slot, PRECISION_MS),
-                self.log.slot_records(slot, PRECISION_MS),
+                in_log_order(self.log.slot_pieces(slot, PRECISION_MS)),
                 tuple(found[::-1] for found in self.log.chain(slot.last_pos, first_pos=slot.first_pos)),
                 tuple(found[::-1] for found in self.log.chain(slot.last_pos, num=slot.num)),
             )

@@ -3,53 +3,25 @@
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sidecar.dispatch import time_counts
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
-from sidecar.records import Outgoing, encode_record, for_disk
-from sidecar.store.files import RealFileSystem
-from sidecar.store.id_hash import hash_ids, hash_topic
-from sidecar.store.opening import open_store
-from sidecar.store.recovery import Owner
 from sidecar.store.timer_store import TimerStore
+from tests.support.timer_store import PRECISION_MS, a_store, put, record
 
-PRECISION_MS = 1_000
 NOW_MS = 1_000_400
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> TimerStore:
-    return open_store(
-        tmp_path,
-        RealFileSystem(),
-        Owner("cluster", "topic", "group", 0, "layout"),
-        slots_total=2_000,
-        precision_ms=PRECISION_MS,
-        committed_offset=2**40,
-        lowest_needed_offset=0,
-        live_from_ms=0,
-        quota_bytes=None,
-    ).store
+    return a_store(tmp_path, slots_total=2_000)
 
 
-def record(act_ms: int, offset: int) -> Outgoing:
-    return for_disk(("orders", 0, None, b"v", [], act_ms, offset, []))
-
-
-def put(store: TimerStore, times_ms: list[int]) -> None:
-    count = len(times_ms)
-    store.put(
-        [encode_record(record(act_ms, offset)) for offset, act_ms in enumerate(times_ms)],
-        np.array(times_ms, np.int64),
-        np.array(times_ms, np.int64) - 500,
-        hash_ids([b"%d" % number for number in range(count)]),
-        np.full(count, hash_topic("orders"), np.int32),
-        np.zeros(count, bool),
-    )
+def put_at(store: TimerStore, times_ms: list[int]) -> None:
+    put(store, [record(act_ms, offset) for offset, act_ms in enumerate(times_ms)])
 
 
 def counted(store: TimerStore, ready: Ready, late: Late, window: Window, now_ms: int) -> tuple[TimeCounts, int]:
@@ -78,7 +50,7 @@ def test_it_tells_what_counting_one_by_one_tells(
     chosen = random.Random(step_slots)
     times_ms = sorted(chosen.randrange(995_000, 1_900_000) for _ in range(3_000))
     times_ms += [NOW_MS + 50, NOW_MS + 51, NOW_MS - 1]
-    put(store, times_ms)
+    put_at(store, times_ms)
     ready, late = Ready(store, (-1, -1)), Late()
     late.add(NOW_MS, [record(NOW_MS - 10, 5_000), record(NOW_MS - 9, 5_001)])
     # Behind: the first slots are at hand, and others that should have gone are not even loaded.
@@ -102,7 +74,7 @@ def test_nothing_is_counted_twice_where_slots_are_loaded_between_two_steps(
     store: TimerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_counts, "STEP_SLOTS", 1)
-    put(store, list(range(1_001_000, 1_061_000, 500)))
+    put_at(store, list(range(1_001_000, 1_061_000, 500)))
     ready = Ready(store, (-1, -1))
     ready.load(NOW_MS, 10_000)
     steps = count_by_time(store, ready, Late(), Window(1_000_000, 1_060_000, 10_000), NOW_MS)

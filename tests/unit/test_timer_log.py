@@ -9,7 +9,7 @@ import pytest
 from sidecar.store.errors import CorruptFile, CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import MAGIC_DELETE, Int64Array, RecordArray, Slot, new_records
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import TimerLog, in_log_order
 
 SEGMENT_BYTES = 1024
 RECORDS_PER_SEGMENT = 19
@@ -166,10 +166,10 @@ def test_a_chain_ends_where_the_log_was_deleted(tmp_path: Path) -> None:
     log.delete_before(1024)
     assert log.chain(int(positions[58]))[1]["offset_py"].tolist() == list(range(58, 18, -3))
     slot = slot_of(positions, slots, 1)
-    for found in (log.slot_records(slot, PRECISION_MS), log.filter_slot(slot, PRECISION_MS)):
+    for found in (in_log_order(log.slot_pieces(slot, PRECISION_MS)), log.filter_slot(slot, PRECISION_MS)):
         assert found[1]["offset_py"].tolist() == list(range(19, 60, 3))
     gone = slot._replace(last_pos=int(positions[1]))
-    assert len(log.slot_records(gone, PRECISION_MS)[0]) == 0
+    assert len(in_log_order(log.slot_pieces(gone, PRECISION_MS))[0]) == 0
     assert len(log.filter_slot(gone, PRECISION_MS)[0]) == 0
 
 
@@ -180,7 +180,7 @@ def test_a_dense_slot_and_a_sparse_one_give_the_same_as_their_chains(tmp_path: P
     positions = chained(log, slots)
     for number, offsets in ((0, [n for n in range(800) if slots[n] == 0]), (9_999, [3, 790])):
         slot = slot_of(positions, slots, number)
-        found, records = log.slot_records(slot, PRECISION_MS)
+        found, records = in_log_order(log.slot_pieces(slot, PRECISION_MS))
         assert records["offset_py"].tolist() == offsets
         assert found.tolist() == log.filter_slot(slot, PRECISION_MS)[0].tolist()
         assert found.tolist() == log.chain(slot.last_pos, first_pos=slot.first_pos)[0][::-1].tolist()
@@ -306,7 +306,7 @@ def test_a_slot_comes_in_pieces(tmp_path: Path, steps: int, monkeypatch: pytest.
     assert max(map(len, sparse)) == min(steps, 20)
     for pieces in (dense, sparse):
         assert sorted(np.concatenate([piece["offset_py"] for piece in pieces]).tolist()) == list(range(1, 60, 3))
-    assert log.slot_records(slot, PRECISION_MS)[1]["offset_py"].tolist() == list(range(1, 60, 3))
+    assert in_log_order(log.slot_pieces(slot, PRECISION_MS))[1]["offset_py"].tolist() == list(range(1, 60, 3))
 
 
 def test_delete_before_removes_whole_segments_only(tmp_path: Path) -> None:

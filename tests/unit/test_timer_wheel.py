@@ -10,7 +10,7 @@ import pytest
 from sidecar.store.errors import SlotConflict, WrongFileSize
 from sidecar.store.files import RealFileSystem
 from sidecar.store.layout import EMPTY_SLOT, IGNORE, MAGIC_DELETE, Int64Array, new_records
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
 from tests.support.steps import result_of
 
@@ -286,7 +286,7 @@ def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: 
     wheel.fill(log.scan())
     assert wheel.check(log.end_position) == []
     assert [wheel.slot(slot.time_ms) for slot in slots] == slots
-    assert sum(len(log.slot_records(slot, PRECISION_MS)[0]) for slot in slots) == 250
+    assert sum(len(in_log_order(log.slot_pieces(slot, PRECISION_MS))[0]) for slot in slots) == 250
     wheel.close()
 
 
