@@ -69,9 +69,10 @@ class Limiter:
     def sum_up(self, fact: Fact) -> None:
         """Say how many lines of a fact were left out; its next line begins a window."""
         with self._lock:
-            window = self._windows.pop(fact, None)
-        if window is None:
-            return
+            window = self._windows.get(fact)
+            if window is None or window.lines <= LINES_PER_WINDOW:  # it has been said already
+                return
+            del self._windows[fact]
         log.warning(
             "lines left out",
             of=fact[0],

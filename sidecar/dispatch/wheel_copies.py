@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from confluent_kafka import Message
-
 from connectors.contract import Header
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.cancels import Pending
@@ -29,23 +27,16 @@ class WheelCopies:
         self._partition = partition
         self._copies = copies
 
-    def rolled(
-        self,
-        schedule: Schedule,
-        message: Message,
-        source_headers: Headers,
-        offset: int,
-        act_ms: int,
-        next_roll_ms: int,
-    ) -> Outgoing:
-        """The copy that a roll writes at ``act_ms``.
+    def rolled(self, schedule: Schedule, record: Outgoing, next_roll_ms: int = 0) -> Outgoing:
+        """The copy that a roll writes.
 
         Args:
+            record: what would be delivered, were it due at the time of the roll.
             next_roll_ms: it is not rolled again before; 0: its timestamp alone decides.
         """
         copied = Copied(schedule.origin_offset, schedule.roll_times + 1, roll_after_ms=next_roll_ms)
-        headers = self._headers(schedule, copied)
-        return self._topic, self._partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+        _, _, key, value, _, act_ms, offset, source_headers = record
+        return self._topic, self._partition, key, value, self._headers(schedule, copied), act_ms, offset, source_headers
 
     def brought(self, replacement: Pending, deciding_offset: int) -> Outgoing:
         """A replacement's message, as a copy of its record that has not rolled yet.

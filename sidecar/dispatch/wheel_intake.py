@@ -13,9 +13,8 @@ that the watermark has passed are done; the others go to disk, even if they are 
 are read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, repeat
-from operator import not_
+from collections.abc import Callable, Sequence
+from itertools import compress, count, repeat
 
 from confluent_kafka import Message
 
@@ -200,40 +199,43 @@ class WheelIntake:
         alike = self._parser.alike(messages, headers)
         if alike is None or alike.longest_delay_ms > plan.max_delay_ms:
             return False
-        rolls_from_ms = _rolls_from_ms(plan)
-        if alike.longest_delay_ms < rolls_from_ms:
-            self._stage_near(messages, headers, alike, now_ms)
-        elif self._staging.cancels:  # which may have to be applied in between
-            return False
-        else:
-            schedules, arriving = self._staging.schedules, self._arriving
-            begin, arriving_begin = len(schedules), len(arriving)
-            is_near = [due - at < rolls_from_ms for due, at in zip(alike.due_ms, alike.timestamps_ms, strict=True)]
-            if any(is_near):
-                near = list(compress(messages, is_near)), list(compress(headers, is_near))
-                self._stage_near(*near, alike.those(is_near), now_ms)
-            is_far = list(map(not_, is_near))
-            self._stage_far(compress(messages, is_far), compress(headers, is_far), alike.those(is_far), plan, now_ms)
-            schedules[begin:] = sorted(schedules[begin:], key=lambda staged: staged[0][6])
-            arriving[arriving_begin:] = sorted(arriving[arriving_begin:], key=lambda record: record[6])
+        is_rolling = alike.longest_delay_ms >= _rolls_from_ms(plan)
+        self._stage_columns(messages, headers, alike, plan if is_rolling else None, now_ms)
         self.position = last + 1
         return True
 
-    def _stage_near(
-        self, messages: Sequence[Message], headers: Sequence[Headers | None], alike: Alike, now_ms: int
+    def _stage_columns(
+        self,
+        messages: Sequence[Message],
+        headers: Sequence[Headers | None],
+        alike: Alike,
+        rolling: Plan | None,
+        now_ms: int,
     ) -> None:
-        """Stage records that are alike and do not roll, at least one."""
+        """Stage records that are alike, at least one.
+
+        Args:
+            rolling: by which some of them may roll; None: none does.
+        """
         first = messages[0].offset() or 0
         is_replayed = first < self._replay_until
-        due_ms, schedules = alike.due_ms, self._staging.schedules
-        is_any_due = not is_replayed and min(due_ms) <= now_ms
+        act_ms: Sequence[int] = alike.due_ms
+        rolls: Sequence[bool] = ()
+        if rolling is not None:
+            act_ms, rolls = zip(*map(rolling.act_at, alike.timestamps_ms, alike.due_ms), strict=True)
+        is_any_due = not is_replayed and min(act_ms) <= now_ms
         if is_any_due:
-            times = zip(due_ms, alike.timestamps_ms, strict=True)
-            due_ms = [due if due >= at else _asked_for_late(due, at, now_ms) for due, at in times]
-        is_all_due = is_any_due and max(due_ms) <= now_ms
+            times = zip(act_ms, alike.timestamps_ms, strict=True)
+            act_ms = [act if act >= at else _asked_for_late(act, at, now_ms) for act, at in times]
+        is_all_due = is_any_due and max(act_ms) <= now_ms
         told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
-        records = alike.outgoing(messages, due_ms, told)
-        staged = zip(records, due_ms, alike.timestamps_ms, alike.ids, alike.topics, repeat(False), strict=False)
+        records = alike.outgoing(messages, act_ms, told)
+        for number in compress(count(), rolls):
+            schedule = _plain_schedule(records[number], alike.ids[number] or b"", alike.due_ms[number])
+            records[number] = self._copies.rolled(schedule, records[number])
+        times_and_ids = act_ms, alike.timestamps_ms, alike.ids, alike.topics
+        staged = zip(records, *times_and_ids, rolls or repeat(False), strict=False)
+        schedules = self._staging.schedules
         if is_replayed:
             schedules += [one for one in staged if (one[1], one[0][6]) > self.watermark]
         elif not is_any_due:
@@ -244,15 +246,6 @@ class WheelIntake:
                 schedules += [one for one in staged if one[1] > now_ms]
                 records = [record for record in records if record[5] <= now_ms]
             self._arriving += records
-
-    def _stage_far(
-        self, messages: Iterable[Message], headers: Iterable[Headers | None], alike: Alike, plan: Plan, now_ms: int
-    ) -> None:
-        """Stage records that are alike and roll."""
-        for message, own_headers, said in zip(messages, headers, zip(*alike, strict=True), strict=True):
-            topic, delivered, uniq_key, due_ms, timestamp_ms, offset = said
-            parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
-            self._schedule(parsed, plan, message, own_headers or [], offset, timestamp_ms, now_ms)
 
     def _stage_each(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
         """Stage any records, one by one; False: one of them has to be read again, with all that follows it."""
@@ -370,14 +363,8 @@ class WheelIntake:
                 return
         if replayed and (act_ms, offset) <= self.watermark:
             return
-        if rolls:
-            next_roll_ms = 0
-            if roll_times and plan.is_old(timestamp_ms, now_ms):
-                next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
-                if self._cancels.is_on_its_way(uniq_key):
-                    self.clock_ahead.copy_was_old(self._told_ms - timestamp_ms)
-            record = self._copies.rolled(Schedule(*parsed), message, source_headers, offset, act_ms, next_roll_ms)
-        else:
+        next_roll_ms = 0
+        if not rolls:
             headers.append((_UNIQ_KEY, uniq_key))
             headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
             if roll_times:
@@ -386,7 +373,13 @@ class WheelIntake:
                 headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
             if act_ms < timestamp_ms and origin_offset == offset and not replayed:
                 act_ms = _asked_for_late(act_ms, timestamp_ms, now_ms)
-            record = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+        elif roll_times and plan.is_old(timestamp_ms, now_ms):
+            next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
+            if self._cancels.is_on_its_way(uniq_key):
+                self.clock_ahead.copy_was_old(self._told_ms - timestamp_ms)
+        record: Outgoing = topic, partition, message.key(), message.value(), headers, act_ms, offset, source_headers
+        if rolls:
+            record = self._copies.rolled(Schedule(*parsed), record, next_roll_ms)
         if act_ms <= now_ms and not replayed:
             self._apply_cancels_before(offset, now_ms)
             self._arriving.append(record)
@@ -449,6 +442,13 @@ class WheelIntake:
 def _asked_for_late(due_ms: int, timestamp_ms: int, now_ms: int) -> int:
     """Since when a record is due whose time had passed when it was written: lateness counts from then."""
     return timestamp_ms if timestamp_ms <= now_ms else max(due_ms, now_ms)
+
+
+def _plain_schedule(record: Outgoing, uniq_key: bytes, due_ms: int) -> Schedule:
+    """What a plain record says, of the one to publish: it ends with its id and its due time."""
+    topic, partition, _, _, delivered, _, offset, _ = record
+    assert isinstance(topic, str)
+    return Schedule(topic, partition, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0)
 
 
 def _rolls_from_ms(plan: Plan) -> int:

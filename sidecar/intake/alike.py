@@ -5,7 +5,7 @@ by one, this says of all in half the time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import compress, repeat
+from itertools import repeat
 from operator import add, sub
 from typing import NamedTuple
 
@@ -47,10 +47,6 @@ class Alike(NamedTuple):
     def longest_delay_ms(self) -> int:
         """From a record's timestamp to its due time."""
         return int(max(map(sub, self.due_ms, self.timestamps_ms)))
-
-    def those(self, chosen: Sequence[bool]) -> "Alike":
-        """The columns of the chosen records alone."""
-        return Alike(*(list(compress(column, chosen)) for column in self))  # type: ignore[arg-type]
 
     def outgoing(
         self, messages: Sequence[Message], due_ms: Sequence[int], source_headers: Sequence[Headers | bytes | None]

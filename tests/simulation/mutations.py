@@ -373,14 +373,14 @@ def those_that_are_alike_get_the_next_ones_time(patch: Patch) -> None:
 
 def those_that_are_alike_are_read_again_as_new(patch: Patch) -> None:
     """A rebuild schedules what is done."""
-    stage_near = WheelIntake._stage_near
+    stage_columns = WheelIntake._stage_columns
 
     def stages(self: WheelIntake, *args: Any) -> None:
         watermark, self.watermark = self.watermark, (-1, -1)
-        stage_near(self, *args)
+        stage_columns(self, *args)
         self.watermark = watermark
 
-    patch.setattr(WheelIntake, "_stage_near", stages)
+    patch.setattr(WheelIntake, "_stage_columns", stages)
 
 
 MUTATIONS: Sequence[Mutation] = (

@@ -94,6 +94,9 @@ def test_ten_lines_of_a_fact_are_written_in_a_minute_and_the_rest_is_counted() -
     (line,) = lines
     assert (line["event"], line["of"], line["about"], line["count"]) == ("lines left out", "broken", ["1"], 990)
     assert bounded.tell("broken", partition=1)
+    with logged() as lines:
+        bounded.limiter.sum_up(("broken", "1", "", "", "", ""))
+    assert not lines, "the timer of a window that is over already finds the next one"
 
 
 def test_a_timer_says_how_many_were_left_out() -> None:
