@@ -468,6 +468,7 @@ class WheelPartition:
         self._store.advance(self._quiet_until_ms())
         self._store.warm()
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records, busy_by_ms=now_ms + BUSY_MS)
+        self._store.look_ahead()
         if self._reads_first_until and not self._reads_first():
             self._reads_first_until = 0
         monotonic_ms = self._monotonic_ms()

@@ -3,10 +3,11 @@
 The logs and the wheel make one call per touched segment and batch, so the seam costs nothing measurable. A simulation
 puts a fake disk in its place that crashes, fills up or writes short at any call.
 
-    call            like       may do worse than it says
-    pread, pwrite   pread(2)   return fewer bytes; raise OSError after some of them were written
-    sync            fsync(2)   raise OSError
-    map             mmap(2)    -
+    call            like               may do worse than it says
+    pread, pwrite   pread(2)           return fewer bytes; raise OSError after some of them were written
+    will_need       posix_fadvise(2)   do nothing
+    sync            fsync(2)           raise OSError
+    map             mmap(2)            -
 
 Worked example: `write_all(file, b"abcd", 10)` on a disk with room for two bytes leaves `ab` at position 10 and raises
 `OSError(ENOSPC)`. The log on top has not moved its end, so its next append starts at 10 again.
@@ -29,6 +30,9 @@ class File(Protocol):
 
     def pread(self, length: int, position: int) -> bytes:
         """At most `length` bytes from `position`; fewer at the end of the file."""
+
+    def will_need(self, length: int, position: int) -> None:
+        """These bytes are about to be read: have the disk begin, and do not wait for it."""
 
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         """Write `data` at `position`; returns how many bytes were written, which may be fewer. Raises OSError."""
@@ -103,6 +107,10 @@ class RealFile:
 
     def pread(self, length: int, position: int) -> bytes:
         return os.pread(self._descriptor, length, position)
+
+    def will_need(self, length: int, position: int) -> None:
+        if sys.platform == "linux":
+            os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_WILLNEED)
 
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         return os.pwrite(self._descriptor, data, position)

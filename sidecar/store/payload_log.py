@@ -160,10 +160,14 @@ class PayloadLog:
         apart |= np.diff((begins - begins[0]) // READ_BYTES_MAX) != 0
         starts = np.append(0, np.flatnonzero(apart) + 1)
         stops = np.append(starts[1:], count)
-        stretches = starts, stops, bases[segment[starts]], begins[starts], np.maximum.reduceat(ends, starts)
+        columns = starts, stops, bases[segment[starts]], begins[starts], np.maximum.reduceat(ends, starts)
+        stretches = list(zip(*(column.tolist() for column in columns), strict=True))
+        if len(stretches) > 1:  # the disk may look for all of them at once
+            for _, _, base, first, behind in stretches:
+                self._segments.will_need(base, behind - first, first)
         headers: list[bytes] = []
         bodies: list[bytes] = []
-        for begin, stop, base, first, behind in zip(*(column.tolist() for column in stretches), strict=True):
+        for begin, stop, base, first, behind in stretches:
             data = self._segments.read(base, behind - first, first)
             if len(data) < behind - first:
                 raise self._corrupt(first, "the file ends inside it or soon after")

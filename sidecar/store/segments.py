@@ -69,6 +69,10 @@ class Segments:
         """`length` bytes from the global `position`; fewer where the file ends."""
         return read_full(self.file(base), length, position - base)
 
+    def will_need(self, base: int, length: int, position: int) -> None:
+        """`length` bytes from the global `position` are about to be read. Raises OSError."""
+        self.file(base).will_need(length, position - base)
+
     def write(self, base: int, data: bytes | memoryview, position: int) -> None:
         """Write at the global `position`, making the segment where it is absent (`base` is then above all others).
 

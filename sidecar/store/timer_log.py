@@ -36,7 +36,7 @@ from sidecar.store.errors import (
     PositionOutOfRange,
     StoreError,
 )
-from sidecar.store.files import FileSystem
+from sidecar.store.files import File, FileSystem
 from sidecar.store.layout import (
     BLANK,
     MAGIC_ALL,
@@ -301,26 +301,26 @@ class TimerLog:
         start = self.start_position
         if position >= start:
             self._kept(position)
-        base, file = -1, None
-        unpack = _HEAD.unpack_from
         while position >= start and (num is None or len(positions) < num):
-            if file is None or not base <= position < base + self.segment_bytes:
-                base = position // self.segment_bytes * self.segment_bytes
-                file = self._segments.file(base)
-            piece = file.pread(RECORD_BYTES, position - base)
-            if len(piece) < RECORD_BYTES:
-                raise self._corrupt(position, "the file ends inside it")
-            size, prev_pos, magic = unpack(piece)
-            if size != RECORD_BYTES or not 0 < magic <= MAGIC_ALL:
-                raise self._corrupt(position, f"size {size}, magic {magic}")
-            if not BLANK <= prev_pos < position:
-                raise self._corrupt(position, f"prev_pos {prev_pos} does not lie before it")
             positions.append(position)
+            piece, prev_pos = self._link(position, self._segments.file(self._base(position)))
             pieces.append(piece)
             if position == first_pos:
                 break
             position = prev_pos
         return np.array(positions, np.int64), np.frombuffer(b"".join(pieces), TIMER_LOG_RECORD)
+
+    def links(self, positions: Sequence[int]) -> list[tuple[bytes, int]]:
+        """The bytes of the records at `positions`, few and kept, each with its prev_pos; the disk is asked for all of
+        them together.
+
+        Raises CorruptRecord, OSError.
+        """
+        places = [(position, self._segments.file(self._base(position))) for position in positions]
+        if len(places) > 1:
+            for position, file in places:
+                file.will_need(RECORD_BYTES, position % self.segment_bytes)
+        return [self._link(position, file) for position, file in places]
 
     def filter_slot(self, slot: Slot, precision_ms: int) -> tuple[Int64Array, RecordArray]:
         """(positions, records) of a slot by scanning from its first_pos to its last_pos for its time, oldest first.
@@ -337,9 +337,7 @@ class TimerLog:
         """
         if slot.last_pos < self.start_position:
             return
-        first = self._kept(max(slot.first_pos, self.start_position))
-        span = self._kept(slot.last_pos) + 1 - first
-        if span <= max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP:
+        if not self.is_strewn(slot):
             yield from self._filtered_pieces(slot, precision_ms)
             return
         position = slot.last_pos
@@ -347,6 +345,14 @@ class TimerLog:
             positions, records = self.chain(position, first_pos=slot.first_pos, num=CHAIN_STEPS_MAX)
             position = int(records["prev_pos"][-1])
             yield positions[::-1], records[::-1]
+
+    def is_strewn(self, slot: Slot) -> bool:
+        """Whether to follow a slot's records along prev_pos is less than to read through all between the first and the
+        last. Raises PositionOutOfRange."""
+        if slot.last_pos < self.start_position:
+            return False
+        first = self._kept(max(slot.first_pos, self.start_position))
+        return self._kept(slot.last_pos) + 1 - first > max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
 
     def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
         first_pos = max(slot.first_pos, self.start_position)
@@ -480,6 +486,22 @@ class TimerLog:
                 f"the log has {self.start_position} to {self.end_position}"
             )
         return indexes
+
+    def _base(self, position: int) -> int:
+        """Of the segment that a position is in."""
+        return position - position % self.segment_bytes
+
+    def _link(self, position: int, file: File) -> tuple[bytes, int]:
+        """The bytes of a record that is kept, and its prev_pos."""
+        piece = file.pread(RECORD_BYTES, position % self.segment_bytes)
+        if len(piece) < RECORD_BYTES:
+            raise self._corrupt(position, "the file ends inside it")
+        size, prev_pos, magic = _HEAD.unpack_from(piece)
+        if size != RECORD_BYTES or not 0 < magic <= MAGIC_ALL:
+            raise self._corrupt(position, f"size {size}, magic {magic}")
+        if not BLANK <= prev_pos < position:
+            raise self._corrupt(position, f"prev_pos {prev_pos} does not lie before it")
+        return piece, prev_pos
 
     def _read_run(self, first: int, last: int, *, checked: bool = True) -> RecordArray:
         """Records number `first` up to and without `last`, which lie in one segment."""

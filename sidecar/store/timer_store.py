@@ -39,6 +39,7 @@ from sidecar.store.layout import (
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
 from sidecar.store.query import Query, pending_of
 from sidecar.store.recovery import Owner
+from sidecar.store.slot_walks import SlotWalks
 from sidecar.store.timer_log import Mark, TimerLog, in_log_order
 from sidecar.store.timer_wheel import SlotBatch, TimerWheel
 from sidecar.store.topic_counts import TopicCounts
@@ -127,6 +128,7 @@ class TimerStore:
         self._owner = owner
         self._quota_bytes = quota_of(quota_bytes, wheel.slots_total)
         self._ids = IdIndex(timer_log)
+        self._walks = SlotWalks(timer_log, wheel)
         self._topics = TopicCounts()
         """How many records wait for each topic, in slots from ``loaded_until_ms`` on."""
         self._is_broken = False
@@ -258,12 +260,19 @@ class TimerStore:
         A generator that yields after every few milliseconds of work. What is put and taken back meanwhile counts.
         Raises CorruptFile, OSError.
         """
-        begun = self._wheel.slot(slot_ms)
         pieces: list[tuple[Int64Array, RecordArray]] = []
         with self._distrusting():
-            for piece in self._timer_log.slot_pieces(begun, self._wheel.precision_ms):
-                pieces.append(piece)
-                yield
+            if (walk := self._walks.of(slot_ms)) is not None:
+                while not self._walks.step(walk):
+                    yield
+                begun = walk.slot
+                pieces.append(walk.found())
+                self._walks.forget(slot_ms)
+            else:
+                begun = self._wheel.slot(slot_ms)
+                for piece in self._timer_log.slot_pieces(begun, self._wheel.precision_ms):
+                    pieces.append(piece)
+                    yield
             slot = self._wheel.slot(slot_ms)
             if slot.first_pos != begun.first_pos:  # all of it was taken back, and it has begun anew
                 pieces = list(self._timer_log.slot_pieces(slot, self._wheel.precision_ms))
@@ -281,6 +290,11 @@ class TimerStore:
             self._topics.remove(loaded.topic_hash)
             self.loaded_until_ms = slot_ms + self._wheel.precision_ms
         return loaded.where(np.argsort(loaded.act_ms, kind="stable"))
+
+    def look_ahead(self) -> None:
+        """A few milliseconds' work for slots that will be loaded soon. Raises CorruptFile, OSError."""
+        with self._distrusting():
+            self._walks.look_ahead(self.loaded_until_ms)
 
     def read(self, payload_pos: Int64Array, payload_size: np.ndarray[tuple[int], np.dtype[np.int32]]) -> list[bytes]:
         """Payloads. Raises CorruptFile, OSError."""

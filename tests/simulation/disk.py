@@ -302,6 +302,9 @@ class MemoryFile:
         self._mount.alive()
         return bytes(self._inode.data[position : position + length])
 
+    def will_need(self, length: int, position: int) -> None:
+        self._mount.alive()
+
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         mount = self._mount
         mount.room_for("write:full")

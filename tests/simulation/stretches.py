@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from sidecar.dispatch import levels, send_back, wheel, wheel_intake
 from sidecar.intake import columns, enqueue_get
-from sidecar.store import timer_wheel
+from sidecar.store import slot_walks, timer_log, timer_wheel
 
 
 def reads_first_ms(seed: int) -> int:
@@ -28,6 +28,11 @@ def is_read_in_columns(seed: int) -> bool:
     return random.Random(f"{seed}-columns").choice([True, False])
 
 
+def is_walked(seed: int) -> bool:
+    """With half of the seeds, every slot is followed from record to record."""
+    return random.Random(f"{seed}-walks").choice([True, False])
+
+
 @contextmanager
 def small_stretches(seed: int) -> Iterator[None]:
     """For the wheels that are made meanwhile.
@@ -44,6 +49,8 @@ def small_stretches(seed: int) -> Iterator[None]:
         ]
         if is_read_in_columns(seed):
             bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]
+        if is_walked(seed):
+            bounds += [(timer_log, "FILTER_RECORDS_PER_CHAIN_STEP", 0), (slot_walks, "STEPS_AT_A_TIME", 2)]
         for module, name, bound in bounds:
             patches.enter_context(patch.object(module, name, bound))
         yield

@@ -33,6 +33,9 @@ class FaultyFile:
     def pread(self, length: int, position: int) -> bytes:
         return self._file.pread(min(length, self._disk.read_bytes_max), position)
 
+    def will_need(self, length: int, position: int) -> None:
+        self._file.will_need(length, position)
+
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         self._disk.writes += 1
         length = min(len(data), self._disk.write_bytes_max)
@@ -385,6 +388,9 @@ class FailingFile:
     def pread(self, length: int, position: int) -> bytes:
         self._disk.call()
         return self._file.pread(length, position)
+
+    def will_need(self, length: int, position: int) -> None:
+        self._file.will_need(length, position)
 
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         self._disk.call()

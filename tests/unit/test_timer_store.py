@@ -33,6 +33,7 @@ SMALL = {
     "sidecar.store.timer_log.CHUNK_RECORDS": 4,
     "sidecar.store.timer_log.CHAIN_STEPS_MAX": 2,
     "sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP": 3,
+    "sidecar.store.slot_walks.STEPS_AT_A_TIME": 2,
     "sidecar.store.timer_wheel._FIRST_CHUNK_SLOTS": 2,
     "sidecar.store.timer_wheel._LAST_CHUNK_SLOTS": 4,
 }
@@ -189,14 +190,18 @@ class StoreMachine(RuleBasedStateMachine):
         """What has come and gone since it began counts."""
         assert self.loading is not None
         slot_ms, steps = self.loading
-        if slot_ms < max(self.store.loaded_until_ms, self.now_ms):  # it was loaded at once meanwhile
-            self.loading = None
+        if slot_ms != self.store.first_slot_ms(max(self.store.loaded_until_ms, self.now_ms)):
+            self.loading = None  # it was loaded at once meanwhile, or an earlier one has come
             return
         try:
             next(steps)
         except StopIteration as end:
             self.loading = None
             self.is_loaded(slot_ms, end.value)
+
+    @rule()
+    def look_ahead(self) -> None:
+        self.store.look_ahead()
 
     def is_loaded(self, slot_ms: int, loaded: Loaded) -> None:
         mine = {at: message for at, message in self.pending.items() if message.slot * PRECISION_MS == slot_ms}
@@ -458,10 +463,11 @@ _MEANWHILE = [_put_more, _take_back_some, _take_back_what_came, _take_back_all, 
 
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("meanwhile", _MEANWHILE)
+@pytest.mark.parametrize("is_looked_ahead", [False, True])
 @pytest.mark.parametrize("steps_before", [0, 1, 4])
 @pytest.mark.parametrize("others", [0, 10])
 def test_what_comes_and_goes_while_its_slot_is_loaded_counts(
-    tmp_path: Path, meanwhile: Callable[[TimerStore], None], steps_before: int, others: int
+    tmp_path: Path, meanwhile: Callable[[TimerStore], None], is_looked_ahead: bool, steps_before: int, others: int
 ) -> None:
     store = opened(tmp_path).store
     for number in range(40):  # with others between them, the slot is followed from record to record
@@ -470,7 +476,7 @@ def test_what_comes_and_goes_while_its_slot_is_loaded_counts(
     segments = set(tmp_path.rglob("0*"))
     steps = store.load(5_000)
     for _ in range(steps_before + 1):
-        next(steps)
+        store.look_ahead() if is_looked_ahead else next(steps)
     meanwhile(store)
     assert bool(segments - set(tmp_path.rglob("0*"))) is (meanwhile is _free_its_segments)
     loaded = result_of(steps)

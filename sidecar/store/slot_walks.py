@@ -1,0 +1,108 @@
+"""The records of the slots that come next, followed through the timer log side by side.
+
+Where delays are long, a slot's records are strewn over the log, and where the next one lies only the last one tells. On
+a disk that is one wait after the other; but slots do not depend on each other, and wait together:
+
+    slot 1   o──►o──►o
+    slot 2   o──►o──►o──►o        a column is one wait
+    slot 3   o──►o
+
+A walk is of the slot as it was when it began. What comes or is taken back later stands before its first step, and is
+for whoever loads the slot to follow.
+"""
+
+import numpy as np
+
+from sidecar.store.layout import TIMER_LOG_RECORD, Int64Array, RecordArray, Slot
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_wheel import TimerWheel
+
+SIDE_BY_SIDE = 16
+"""Slots that are looked ahead."""
+STEPS_AT_A_TIME = 200
+"""Some 0.4 ms where the system has the pages in memory; some 3 ms where an SSD has to be asked."""
+RECORDS_AHEAD = 100_000
+"""Records of slots ahead, some 150 bytes each while a walk goes on: beyond it only what is asked for goes on."""
+
+
+class Walk:
+    """One slot's, newest record first."""
+
+    __slots__ = ("_pieces", "_positions", "next_pos", "slot")
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        """As it was at the beginning."""
+        self.next_pos = slot.last_pos
+        self._positions: list[int] = []
+        self._pieces: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, piece: bytes, prev_pos: int) -> None:
+        self._positions.append(self.next_pos)
+        self._pieces.append(piece)
+        self.next_pos = prev_pos
+
+    def found(self) -> tuple[Int64Array, RecordArray]:
+        """(positions, records), oldest first."""
+        records = np.frombuffer(b"".join(reversed(self._pieces)), TIMER_LOG_RECORD)
+        return np.array(self._positions[::-1], np.int64), records
+
+
+class SlotWalks:
+    """Those of one wheel; what lies together in the log is not walked but read through, by whoever loads it."""
+
+    def __init__(self, timer_log: TimerLog, wheel: TimerWheel) -> None:
+        self._timer_log = timer_log
+        self._wheel = wheel
+        self._walks: dict[int, Walk] = {}
+        """By the time of their slot."""
+        self._looked_until_ms = 0
+
+    def of(self, slot_ms: int) -> Walk | None:
+        """The walk of a slot, begun now if it was not; None where its records lie together."""
+        walk = self._walks.get(slot_ms)
+        if walk is None and self._timer_log.is_strewn(slot := self._wheel.slot(slot_ms)):
+            walk = self._walks[slot_ms] = Walk(slot)
+        return walk
+
+    def look_ahead(self, from_ms: int) -> None:
+        """A step of those from this time on; those before are forgotten. Raises CorruptRecord, OSError."""
+        for slot_ms in [slot_ms for slot_ms in self._walks if slot_ms < from_ms]:
+            self.forget(slot_ms)
+        until_ms = from_ms + SIDE_BY_SIDE * self._wheel.precision_ms
+        self._looked_until_ms = max(self._looked_until_ms, from_ms)
+        while self._looked_until_ms < until_ms:
+            next_ms = self._wheel.next_occupied(self._looked_until_ms)
+            if next_ms is None or next_ms >= until_ms:
+                self._looked_until_ms = until_ms
+                break
+            self.of(next_ms)
+            self._looked_until_ms = next_ms + self._wheel.precision_ms
+        self._step(self._ahead())
+
+    def step(self, walk: Walk) -> bool:
+        """A step of this one, and of others with it; whether it is at its end. Raises CorruptRecord, OSError."""
+        self._step([walk, *(other for other in self._ahead() if other is not walk)])
+        return not self._goes_on(walk)
+
+    def forget(self, slot_ms: int) -> None:
+        """A slot is loaded."""
+        self._walks.pop(slot_ms, None)
+
+    def _ahead(self) -> list[Walk]:
+        """Those that may go on without being asked for."""
+        walks = list(self._walks.values())
+        return walks[:SIDE_BY_SIDE] if sum(map(len, walks)) < RECORDS_AHEAD else []
+
+    def _goes_on(self, walk: Walk) -> bool:
+        return walk.next_pos >= max(walk.slot.first_pos, self._timer_log.start_position)
+
+    def _step(self, walks: list[Walk]) -> None:
+        taken = 0
+        while taken < STEPS_AT_A_TIME and (walks := list(filter(self._goes_on, walks))):
+            for walk, link in zip(walks, self._timer_log.links([walk.next_pos for walk in walks]), strict=True):
+                walk.add(*link)
+            taken += len(walks)

@@ -1,0 +1,165 @@
+"""The slots that come next are followed through the timer log side by side."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sidecar.store import slot_walks
+from sidecar.store.files import File, RealFileSystem
+from sidecar.store.layout import MAGIC_DEFAULT, RECORD_BYTES, TIMER_LOG_RECORD
+from sidecar.store.payload_log import PayloadLog
+from sidecar.store.slot_walks import SIDE_BY_SIDE, SlotWalks
+from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_wheel import TimerWheel
+
+PRECISION_MS = 1_000
+CALLS = ("will_need", "pread")
+
+
+class Watched:
+    """A file that tells what it is asked for."""
+
+    def __init__(self, file: File, calls: list[tuple[str, int]]) -> None:
+        self._file = file
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._file, name)
+        if name not in CALLS:
+            return call
+
+        def told(length: int, position: int) -> Any:
+            self._calls.append((name, position))
+            return call(length, position)
+
+        return told
+
+
+class WatchedFileSystem(RealFileSystem):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return Watched(super().open(path, create=create), self.calls)  # type: ignore[return-value]
+
+
+class Parts:
+    """A timer log with its wheel, of records that take turns in their slots."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fs = WatchedFileSystem()
+        self.log = TimerLog(directory / "log", 4_000, self.fs)
+        self.wheel = TimerWheel(directory / "wheel", 100, PRECISION_MS, self.fs)
+        self.walks = SlotWalks(self.log, self.wheel)
+
+    def put(self, slots: list[int]) -> None:
+        records = np.zeros(len(slots), TIMER_LOG_RECORD)
+        records["size"] = RECORD_BYTES
+        records["magic"] = MAGIC_DEFAULT
+        records["curr_write_time"] = np.array(slots, np.int64) * PRECISION_MS
+        batch = self.wheel.prepare_batch(records["curr_write_time"], self.log.positions_for(len(slots)))
+        records["prev_pos"] = batch.prev_positions
+        self.log.append(records)
+        self.wheel.apply(batch)
+
+    def walked(self, slot: int) -> list[int]:
+        """Positions of its records, as far as its walk has come."""
+        walk = self.walks.of(slot * PRECISION_MS)
+        assert walk is not None
+        return walk.found()[0].tolist()
+
+    def all_of(self, slot: int) -> list[int]:
+        held = self.wheel.slot(slot * PRECISION_MS)
+        return sorted(self.log.chain(held.last_pos, first_pos=held.first_pos)[0].tolist())
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
+    monkeypatch.setattr("sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP", 1)
+    parts = Parts(tmp_path)
+    yield parts
+    parts.log.close()
+    parts.wheel.close()
+
+
+def test_the_disk_is_asked_for_a_record_of_each_before_one_is_waited_for(parts: Parts) -> None:
+    parts.put([5, 6, 7] * 20)
+    parts.fs.calls.clear()
+    parts.walks.look_ahead(4_000)
+    names = [name for name, _ in parts.fs.calls]
+    assert names == (["will_need"] * 3 + ["pread"] * 3) * 20
+    for begin in range(0, len(names), 6):
+        asked, read = parts.fs.calls[begin : begin + 3], parts.fs.calls[begin + 3 : begin + 6]
+        assert [position for _, position in asked] == [position for _, position in read]
+    assert [parts.walked(slot) for slot in (5, 6, 7)] == [parts.all_of(slot) for slot in (5, 6, 7)]
+
+
+def test_a_few_steps_are_taken_at_a_time(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 10)
+    parts.put([5, 6] * 20)
+    for calls in range(4):
+        parts.walks.look_ahead(5_000)
+        assert [len(parts.walked(slot)) for slot in (5, 6)] == [5 * (calls + 1)] * 2
+    parts.fs.calls.clear()
+    parts.walks.look_ahead(5_000)
+    assert not parts.fs.calls, "they are at their ends"
+
+
+def test_what_is_loaded_takes_others_along(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 2)
+    parts.put([5, 6] * 3)
+    parts.walks.look_ahead(5_000)
+    walk = parts.walks.of(5_000)
+    assert walk is not None
+    assert not parts.walks.step(walk)
+    assert parts.walks.step(walk)
+    assert parts.walked(6) == parts.all_of(6)
+
+
+def test_no_more_slots_than_some_are_looked_ahead(parts: Parts) -> None:
+    slots = list(range(10, 10 + 2 * SIDE_BY_SIDE))
+    parts.put(slots * 2)
+    parts.fs.calls.clear()
+    parts.walks.look_ahead(10_000)
+    assert len(parts.fs.calls) == SIDE_BY_SIDE * 2 * len(CALLS)
+    parts.fs.calls.clear()
+    parts.walks.look_ahead(13_000)
+    assert len(parts.fs.calls) == 3 * 2 * len(CALLS), "three are behind, three are new"
+
+
+def test_beyond_so_many_records_only_what_is_asked_for_goes_on(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 10)
+    monkeypatch.setattr(slot_walks, "RECORDS_AHEAD", 20)
+    parts.put([5, 6] * 20)
+    for _ in range(10):
+        parts.walks.look_ahead(5_000)
+    assert [len(parts.walked(slot)) for slot in (5, 6)] == [10, 10]
+    walk = parts.walks.of(5_000)
+    assert walk is not None
+    assert parts.walks.step(walk)
+    assert [len(parts.walked(slot)) for slot in (5, 6)] == [20, 10]
+
+
+def test_what_lies_together_is_not_walked(parts: Parts) -> None:
+    parts.put([5] * 20 + [6] * 20)
+    parts.fs.calls.clear()
+    parts.walks.look_ahead(5_000)
+    assert parts.walks.of(5_000) is None
+    assert not parts.fs.calls
+
+
+def test_payloads_that_lie_apart_are_asked_for_before_one_is_waited_for(tmp_path: Path) -> None:
+    fs = WatchedFileSystem()
+    log = PayloadLog(tmp_path, 1 << 20, fs)
+    positions, sizes = log.append_batch([b"%d" % number * 1_000 for number in range(100)])
+    apart, together = np.arange(0, 100, 10), np.arange(10)
+    fs.calls.clear()
+    assert log.read_many(positions[apart], sizes[apart]) == [b"%d" % number * 1_000 for number in range(0, 100, 10)]
+    assert [name for name, _ in fs.calls] == ["will_need"] * 10 + ["pread"] * 10
+    fs.calls.clear()
+    log.read_many(positions[together], sizes[together])
+    assert [name for name, _ in fs.calls] == ["pread"]
+    log.close()
