@@ -1,6 +1,7 @@
 """The table: every row with its figures, its floor and its goals."""
 
 from benchmarks import pending
+from benchmarks.cold import strewn
 from benchmarks.figures import CPU, RATE, Figure, Held, Measure, Row, in_turn
 from benchmarks.lateness import HELD, HIGHEST, P50, P99, echo, timer
 from benchmarks.scheduling import producer
@@ -88,6 +89,16 @@ def _beside(waiting: int, *, is_extra: bool = True, is_long: bool = False) -> Ro
         lambda load: load.at_most(BURST_BESIDE),
         is_long=is_long,
         is_extra=is_extra,
+    )
+
+
+def _cold(rate: int) -> Row:
+    return Row(
+        f"lateness at {rate:,}/s from a cold disk",
+        in_turn(strewn(rate, is_cold=True), strewn(rate, is_cold=False)),
+        "the same from memory",
+        (Figure(P50, Held.EXTRA, 20, ",.1f"), Figure(P99, Held.EXTRA, 50, ",.1f"), Figure(HIGHEST, Held.EXTRA), _CPU),
+        is_extra=True,
     )
 
 
@@ -182,6 +193,7 @@ ROWS = {
     "lateness-1000": _lateness(1_000),
     "lateness-5000": _lateness(5_000, 10, 40),
     "lateness-10000": _lateness(10_000, 5, 20, is_wish=True),
+    "lateness-cold": _cold(10_000),
     "pending": _PENDING,
 }
 """By the name that ``--only`` takes."""
