@@ -124,7 +124,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert slot == EMPTY_SLOT
                 continue
             ways = (
-                self.log.filter_slot(slot, PRECISION_MS),
+                in_log_order(self.log._filtered_pieces(slot, PRECISION_MS)),
                 in_log_order(self.log.slot_pieces(slot, PRECISION_MS)),
                 tuple(found[::-1] for found in self.log.chain(slot.last_pos, first_pos=slot.first_pos)),
                 tuple(found[::-1] for found in self.log.chain(slot.last_pos, num=slot.num)),

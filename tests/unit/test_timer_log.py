@@ -166,11 +166,14 @@ def test_a_chain_ends_where_the_log_was_deleted(tmp_path: Path) -> None:
     log.delete_before(1024)
     assert log.chain(int(positions[58]))[1]["offset_py"].tolist() == list(range(58, 18, -3))
     slot = slot_of(positions, slots, 1)
-    for found in (in_log_order(log.slot_pieces(slot, PRECISION_MS)), log.filter_slot(slot, PRECISION_MS)):
+    for found in (
+        in_log_order(log.slot_pieces(slot, PRECISION_MS)),
+        in_log_order(log._filtered_pieces(slot, PRECISION_MS)),
+    ):
         assert found[1]["offset_py"].tolist() == list(range(19, 60, 3))
     gone = slot._replace(last_pos=int(positions[1]))
     assert len(in_log_order(log.slot_pieces(gone, PRECISION_MS))[0]) == 0
-    assert len(log.filter_slot(gone, PRECISION_MS)[0]) == 0
+    assert len(in_log_order(log._filtered_pieces(gone, PRECISION_MS))[0]) == 0
 
 
 def test_a_dense_slot_and_a_sparse_one_give_the_same_as_their_chains(tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_a_dense_slot_and_a_sparse_one_give_the_same_as_their_chains(tmp_path: P
         slot = slot_of(positions, slots, number)
         found, records = in_log_order(log.slot_pieces(slot, PRECISION_MS))
         assert records["offset_py"].tolist() == offsets
-        assert found.tolist() == log.filter_slot(slot, PRECISION_MS)[0].tolist()
+        assert found.tolist() == in_log_order(log._filtered_pieces(slot, PRECISION_MS))[0].tolist()
         assert found.tolist() == log.chain(slot.last_pos, first_pos=slot.first_pos)[0][::-1].tolist()
 
 
