@@ -97,6 +97,8 @@ class EnqueueGet:
         """What sources have left until the transaction in hand has come to its end, and what came behind it."""
         self._assigned_in_call: set[Place] = set()
         self._reopening = Reopening(clock)
+        self._offered_last: set[Place] = set()
+        """Whose records were in the last batch."""
         self._failure: Exception | None = None
         self._is_closed = False
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -142,7 +144,7 @@ class EnqueueGet:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
 
         A batch is read in pieces, each handed over before the next, as long as the consumer has a whole one; where a
-        source asks for that, it is read at once.
+        source that had a part in the one before asks for that, it is read at once.
 
         Raises:
             ClientsLostError: the consumer is of no more use.
@@ -151,7 +153,10 @@ class EnqueueGet:
         self._reopen()
         self._resume()
         count, room = 0, self._limit
-        is_whole = any(source.is_best_read_whole for source in self.sources.values())
+        is_whole = any(
+            source.is_best_read_whole for place, source in self.sources.items() if place in self._offered_last
+        )
+        self._offered_last.clear()
         while room > 0:
             asked = room if is_whole else min(room, PIECE_RECORDS)
             read, handed_over = self._read_piece(asked, timeout_s)
@@ -219,6 +224,7 @@ class EnqueueGet:
     def _offer(self, source: Source, run: Run, now_ms: int) -> int:
         """How many of the records are handed over."""
         place, messages, _ = run
+        self._offered_last.add(place)
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:

@@ -102,15 +102,25 @@ def test_a_whole_piece_may_be_the_last() -> None:
     assert consumer.asked == [PIECE_RECORDS] * 2
 
 
-def test_a_source_may_ask_for_whole_batches() -> None:
-    class Asking:
-        is_best_read_whole = True
+class Asking:
+    """A source that is best read whole, and takes what it is offered."""
 
+    topic, is_best_read_whole, is_full, position = "SCHEDULE_TOPIC_XXXX-wheel", True, False, 1
+
+    def offer(self, messages: list[Message], now_ms: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("partition", "asked"), [(0, BATCH_RECORDS), (1, PIECE_RECORDS)])
+def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: int, asked: int) -> None:
+    """All records are of partition 0."""
     consumer = Fetched()
     intake = reading(consumer)
-    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", 1] = cast(Source, Asking())
+    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", partition] = cast(Source, Asking())
     intake.read(0)
-    assert consumer.asked == [BATCH_RECORDS]
+    consumer.asked.clear()
+    intake.read(0)
+    assert set(consumer.asked) == {asked}
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
