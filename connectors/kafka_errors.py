@@ -75,3 +75,11 @@ def remedy(refusal: KafkaError, topic: str) -> str:
     if refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"allow the client to write to {topic}"
     return f"see what the brokers have against it, and how {topic} is configured"
+
+
+def with_remedy(error: KafkaError, topic: str) -> KafkaError:
+    """The same error; of a refusal, the words name the topic and what can be done."""
+    if error.code() not in REFUSALS:
+        return error
+    words = f"{error.str()}; {remedy(error, topic)}"
+    return KafkaError(error.code(), words, error.fatal(), error.retriable(), error.txn_requires_abort())

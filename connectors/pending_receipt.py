@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.event_log import EventLog
+from connectors.kafka_errors import with_remedy
 from connectors.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """The delivery report."""
+        if error is not None:
+            error = with_remedy(error, self._plan.schedule_topic)
         self.error = error
         self.message = message
         if self.span is not None:

@@ -24,7 +24,7 @@ from connectors.contract import DEFAULT_LEVELS, DelayLevels, Header, TopicNames,
 from connectors.event_log import EventLog
 from connectors.extras import how_to_install
 from connectors.kafka import BY_KEY, HEADER_ERRORS
-from connectors.kafka_errors import is_about_group
+from connectors.kafka_errors import is_about_group, with_remedy
 from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan, tell
 from connectors.receipt import Receipt
@@ -534,6 +534,8 @@ class ScheduledProducer:
                 if deadline.left_s == 0 or self._is_in_callback:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
                 self._serve(self._producer.poll, min(_ROOM_WAIT_S, deadline.left_s))
+            except KafkaException as exception:
+                raise KafkaException(with_remedy(exception.args[0], topic)) from None
             else:
                 return
 
@@ -573,7 +575,8 @@ class ScheduledProducer:
             # Of a topic that is not there, a reader is told nothing for as long as it may still come into being.
             known = consumer.list_topics(receipt.schedule_topic, timeout=deadline.left_s).topics[receipt.schedule_topic]
             if receipt.partition not in known.partitions:
-                raise KafkaException(known.error or KafkaError(KafkaError._UNKNOWN_PARTITION))
+                error = known.error or KafkaError(KafkaError._UNKNOWN_PARTITION)
+                raise KafkaException(with_remedy(error, receipt.schedule_topic))
             consumer.assign([TopicPartition(receipt.schedule_topic, receipt.partition, receipt.offset)])
             message: Message | None = consumer.poll(deadline.left_s)
             while message is not None and is_about_group(message.error()):

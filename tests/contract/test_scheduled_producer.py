@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors import DelayLevels, PendingReceipt, Receipt, ScheduledProducer, ScheduleError, TopicNames
+from connectors.kafka_errors import MISSING
 from connectors.murmur2 import partition_of_key
 from tests.contract.cluster import Bench, FakeCluster, read
 
@@ -195,6 +196,21 @@ def test_another_time_of_what_waits_nowhere_is_refused_soon(
         assert raised.value.args[0].code() == code
         assert bench.cluster.clock.monotonic_ms() - began_ms < 10_000
     assert elsewhere not in bench.admin.list_topics(timeout=5).topics
+
+
+def test_a_schedule_topic_that_is_not_there_is_named_with_the_command_that_makes_it(bench: Bench) -> None:
+    names = TopicNames(f"{bench.name}-absent.")
+    producer = ScheduledProducer({}, names=names, clients=bench.cluster)
+    told: list[Receipt | KafkaError] = []
+    pending = producer.begin_send("orders", "v", told.append, delay="1h")
+    for call in (pending.result, lambda: producer.send("orders", "v", delay="1h")):
+        with pytest.raises(KafkaException) as raised:
+            call()
+        error = raised.value.args[0]
+        assert error.code() in MISSING
+        assert f"; make {names.wheel} with 'timewheel topics create'" in error.str()
+    assert isinstance(told[0], KafkaError)
+    assert names.wheel in told[0].str()
 
 
 def test_a_batch_is_not_waited_for_one_by_one(bench: Bench, producer: ScheduledProducer, wheel: str) -> None:
