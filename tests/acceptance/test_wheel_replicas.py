@@ -54,7 +54,7 @@ def test_a_replica_that_dies_and_one_that_wakes_as_a_zombie_lose_nothing_and_rep
     wait_shared(replicas)
     began_ms = now_ms()
     kafka.produce(at(began_ms + chance.randrange(60_000)) for _ in range(10_000))
-    doomed_ms = began_ms + 70_000
+    doomed_ms = began_ms + 85_000
     kafka.produce(at(doomed_ms + chance.randrange(1_000)) for _ in range(300))
     doomed = expected[-300:]
     cancelled: set[str] = set()
