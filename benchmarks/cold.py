@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from benchmarks.figures import CPU, Measure, Values
-from benchmarks.lateness import HIGHEST, P50, P99, PARTITIONS
+from benchmarks.lateness import PARTITIONS, judged
 from benchmarks.process import Process
 from benchmarks.sidecar import Sidecar
 from benchmarks.workload import Cluster, Load
@@ -53,11 +53,7 @@ def strewn(rate: int, *, is_cold: bool) -> Measure:
                     Process("reader", servers, destination, PARTITIONS, count) as reader,
                 ):
                     reader.wait_until_ready()
-                    told = reader.result()
-                faults = {name: int(told[name]) for name in ("early", "lost", "twice")}
-                if any(faults.values()):
-                    raise RuntimeError(f"records to {destination}: {faults}")
-                figures = {P50: told["p50_ms"], P99: told["p99_ms"], HIGHEST: told["highest_ms"]}
+                    figures = judged(reader.result(), rate, destination)
                 return {**figures, CPU: (sidecar.cpu_s() - before_s) / count * 1e6}
 
     return measure

@@ -231,7 +231,8 @@ class WheelIntake:
         told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
         records = alike.outgoing(messages, act_ms, told)
         for number in compress(count(), rolls):
-            schedule = _plain_schedule(records[number], alike.ids[number] or b"", alike.due_ms[number])
+            said = alike.topics[number], alike.delivered[number], alike.ids[number] or b"", alike.due_ms[number]
+            schedule = Schedule(*_parsed_of(*said, alike.offsets[number]))
             records[number] = self._copies.rolled(schedule, records[number])
         times_and_ids = act_ms, alike.timestamps_ms, alike.ids, alike.topics
         staged = zip(records, *times_and_ids, rolls or repeat(False), strict=False)
@@ -282,7 +283,7 @@ class WheelIntake:
             else:
                 self.position = offset
                 topic, delivered, uniq_key, _ = found
-                parsed = topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
+                parsed = _parsed_of(topic, delivered, uniq_key, due_ms, offset)
                 self._schedule(parsed, last_plan, message, own_headers, offset, timestamp_ms, now_ms)
         self.position = offset + 1
         return True
@@ -444,11 +445,9 @@ def _asked_for_late(due_ms: int, timestamp_ms: int, now_ms: int) -> int:
     return timestamp_ms if timestamp_ms <= now_ms else max(due_ms, now_ms)
 
 
-def _plain_schedule(record: Outgoing, uniq_key: bytes, due_ms: int) -> Schedule:
-    """What a plain record says, of the one to publish: it ends with its id and its due time."""
-    topic, partition, _, _, delivered, _, offset, _ = record
-    assert isinstance(topic, str)
-    return Schedule(topic, partition, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0)
+def _parsed_of(topic: str, delivered: Headers, uniq_key: bytes, due_ms: int, offset: int) -> Parsed:
+    """What `WheelParser.parse` says of a plain record: what it is delivered with ends with its id and its due time."""
+    return topic, BY_KEY, delivered[:-2], uniq_key, due_ms, 0, offset, 0, 0
 
 
 def _rolls_from_ms(plan: Plan) -> int:

@@ -162,9 +162,7 @@ class PayloadLog:
         stops = np.append(starts[1:], count)
         columns = starts, stops, bases[segment[starts]], begins[starts], np.maximum.reduceat(ends, starts)
         stretches = list(zip(*(column.tolist() for column in columns), strict=True))
-        if len(stretches) > 1:  # the disk may look for all of them at once
-            for _, _, base, first, behind in stretches:
-                self._segments.will_need(base, behind - first, first)
+        self._segments.will_need([(base, behind - first, first) for _, _, base, first, behind in stretches])
         headers: list[bytes] = []
         bodies: list[bytes] = []
         for begin, stop, base, first, behind in stretches:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 from sidecar.store.errors import PositionOutOfRange
@@ -69,9 +70,11 @@ class Segments:
         """`length` bytes from the global `position`; fewer where the file ends."""
         return read_full(self.file(base), length, position - base)
 
-    def will_need(self, base: int, length: int, position: int) -> None:
-        """`length` bytes from the global `position` are about to be read. Raises OSError."""
-        self.file(base).will_need(length, position - base)
+    def will_need(self, stretches: Sequence[tuple[int, int, int]]) -> None:
+        """These are about to be read, each as `read` takes it; the disk may look for all at once. Raises OSError."""
+        if len(stretches) > 1:
+            for base, length, position in stretches:
+                self.file(base).will_need(length, position - base)
 
     def write(self, base: int, data: bytes | memoryview, position: int) -> None:
         """Write at the global `position`, making the segment where it is absent (`base` is then above all others).

@@ -36,7 +36,7 @@ from sidecar.store.errors import (
     PositionOutOfRange,
     StoreError,
 )
-from sidecar.store.files import File, FileSystem
+from sidecar.store.files import FileSystem
 from sidecar.store.layout import (
     BLANK,
     MAGIC_ALL,
@@ -158,7 +158,7 @@ class TimerLog:
     def mark(self) -> Mark:
         """The end now."""
         end = self.end_position
-        return Mark(end, self._crcs.get(end // self.segment_bytes * self.segment_bytes, 0))
+        return Mark(end, self._crcs.get(self._base(end), 0))
 
     def crcs(self, start_position: int, mark: Mark) -> list[int]:
         """CRC-32 of each segment from that of `start_position` on, of the last one up to `mark`."""
@@ -233,9 +233,7 @@ class TimerLog:
         bases, firsts, behind = segment[begins] * self.segment_bytes, positions[begins], positions[stops - 1]
         columns = begins, stops, bases, firsts, behind + RECORD_BYTES - firsts
         runs = list(zip(*(column.tolist() for column in columns), strict=True))
-        if len(runs) > 1:  # the disk may look for all of them at once
-            for _, _, base, first, length in runs:
-                self._segments.will_need(base, length, first)
+        self._segments.will_need([(base, length, first) for _, _, base, first, length in runs])
         pieces: list[bytes] = []
         for begin, stop, base, first, length in runs:
             piece = self._read_bytes(base, length, first)
@@ -310,7 +308,7 @@ class TimerLog:
             self._kept(position)
         while position >= start and (num is None or len(positions) < num):
             positions.append(position)
-            piece, prev_pos = self._link(position, self._segments.file(self._base(position)))
+            piece, prev_pos = self._link(position)
             pieces.append(piece)
             if position == first_pos:
                 break
@@ -318,15 +316,12 @@ class TimerLog:
         return np.array(positions, np.int64), np.frombuffer(b"".join(pieces), TIMER_LOG_RECORD)
 
     def links(self, positions: Sequence[int]) -> list[tuple[bytes, int]]:
-        """The bytes of each record at `positions`, few and kept, and its prev_pos; the disk is asked for all at once.
+        """The bytes of each record at `positions`, all kept, and its prev_pos; the disk is asked for all at once.
 
         Raises CorruptRecord, OSError.
         """
-        places = [(position, self._segments.file(self._base(position))) for position in positions]
-        if len(places) > 1:
-            for position, file in places:
-                file.will_need(RECORD_BYTES, position % self.segment_bytes)
-        return [self._link(position, file) for position, file in places]
+        self._segments.will_need([(self._base(position), RECORD_BYTES, position) for position in positions])
+        return list(map(self._link, positions))
 
     def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
         """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
@@ -432,7 +427,7 @@ class TimerLog:
 
     def _bases(self, start: int, end: int) -> range:
         """Where the segments begin that hold positions `start` to `end`."""
-        return range(start // self.segment_bytes * self.segment_bytes, end, self.segment_bytes)
+        return range(self._base(start), end, self.segment_bytes)
 
     def _verified_segment(self, base: int) -> RecordArray:
         """All records of a segment up to the end, those below the start too. Raises CorruptFile, OSError."""
@@ -495,9 +490,10 @@ class TimerLog:
         """Of the segment that a position is in."""
         return position - position % self.segment_bytes
 
-    def _link(self, position: int, file: File) -> tuple[bytes, int]:
+    def _link(self, position: int) -> tuple[bytes, int]:
         """The bytes of a record that is kept, and its prev_pos."""
-        piece = file.pread(RECORD_BYTES, position % self.segment_bytes)
+        base = self._base(position)
+        piece = self._segments.file(base).pread(RECORD_BYTES, position - base)
         if len(piece) < RECORD_BYTES:
             raise self._corrupt(position, "the file ends inside it")
         size, prev_pos, magic = _HEAD.unpack_from(piece)
