@@ -550,7 +550,7 @@ class ScheduledProducer:
         wait_for_room: bool,
     ) -> None:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            tell(on_place, _place(message) if error is None else error)
+            tell(on_place, _place(message) if error is None else with_remedy(error, topic))
 
         self._produce(topic, value, key, partition, headers, on_delivery, inf if wait_for_room else 0)
 
