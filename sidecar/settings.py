@@ -265,6 +265,11 @@ class Settings(BaseSettings):
         2 * 86_400_000,
         description="A message with a longer delay is written again this often, so that retention does not remove it.",
     )
+    roll_spread: DurationMs = Field(
+        3 * 3_600_000,
+        description="It is written again up to this much sooner, neighbours at different times, so that what was "
+        "scheduled at once does not roll at once. Unless given, at most a sixteenth of roll_window, in whole minutes.",
+    )
     disk_quota_bytes: int = Field(
         0, ge=0, description="Most bytes of disk for one wheel partition; beyond it intake pauses. 0: no limit."
     )
@@ -347,6 +352,11 @@ class Settings(BaseSettings):
                 f"roll_window is {format_duration(self.roll_window)}; with slots_total {self.slots_total} of "
                 f"{self.precision_ms} ms it can be {format_duration(shortest_ms)} to {format_duration(longest_ms)}"
             )
+        if self._roll_spread_ms > self._roll_window_ms // 4:
+            raise ValueError(
+                f"roll_spread is {format_duration(self.roll_spread)}; with a roll_window of "
+                f"{format_duration(self._roll_window_ms)} it can be 0s to {format_duration(self._roll_window_ms // 4)}"
+            )
         return self
 
     def check_listening(self) -> None:
@@ -383,12 +393,24 @@ class Settings(BaseSettings):
     def plan(self) -> Plan:
         """What decides when a wheel record is acted on."""
         return Plan(
-            # The default is cut where the wheel is small.
-            roll_window_ms=min(self.roll_window, (self.slots_total - 1) * self.precision_ms),
+            roll_window_ms=self._roll_window_ms,
             precision_ms=self.precision_ms,
             max_delay_ms=self.max_delay,
             levels=" ".join(map(format_duration, self.levels.delays_ms)),
+            spread_ms=self._roll_spread_ms,
         )
+
+    @property
+    def _roll_window_ms(self) -> int:
+        """The default is cut where the wheel is small."""
+        return min(self.roll_window, (self.slots_total - 1) * self.precision_ms)
+
+    @property
+    def _roll_spread_ms(self) -> int:
+        """The default is cut where the window is short: to nothing, where a sixteenth of it is less than a minute."""
+        if "roll_spread" in self.model_fields_set:
+            return self.roll_spread
+        return min(self.roll_spread, self._roll_window_ms // 16 // 60_000 * 60_000)
 
     @property
     def identity(self) -> str:

@@ -203,7 +203,7 @@ class WheelPartition:
                 plans=len(progress.plans.since),
                 lowest_needed=progress.lowest_needed,
                 operator_action="start again once the oldest pending messages are delivered; until then roll_window, "
-                "precision_ms, max_delay and levels hold here as they did before",
+                "roll_spread, precision_ms, max_delay and levels hold here as they did before",
             )
 
     # --- intake -------------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class WheelPartition:
         changes = len(self._intake.plans.since)
         plan_is_old = (
             f"settings have changed {changes} times since the oldest pending message was written: "
-            "roll_window, precision_ms, max_delay and levels change again at a start after it is delivered"
+            "roll_window, roll_spread, precision_ms, max_delay and levels change again at a start after it is delivered"
         )
         early = told_early(self._intake.watermark[0] - self._told_ms)
         notes = self._intake.clock_ahead.in_words, early, plan_is_old if self._is_plan_old else ""

@@ -222,7 +222,7 @@ class WheelIntake:
         act_ms: Sequence[int] = alike.due_ms
         rolls: Sequence[bool] = ()
         if rolling is not None:
-            act_ms, rolls = zip(*map(rolling.act_at, alike.timestamps_ms, alike.due_ms), strict=True)
+            act_ms, rolls = zip(*map(rolling.act_at, alike.timestamps_ms, alike.due_ms, alike.offsets), strict=True)
         is_any_due = not is_replayed and min(act_ms) <= now_ms
         if is_any_due:
             times = zip(act_ms, alike.timestamps_ms, strict=True)
@@ -356,7 +356,7 @@ class WheelIntake:
         # The wheel that it comes to may span less than the one that it was postponed by.
         act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
         if due_ms - timestamp_ms >= window_ms:
-            act_ms, rolls = plan.act_at(timestamp_ms, due_ms, roll_after_ms)
+            act_ms, rolls = plan.act_at(timestamp_ms, due_ms, offset, roll_after_ms)
         if origin_offset != offset:
             if self._staging.cancels:  # one of them may have to stay in force for it
                 self._take_in(now_ms)

@@ -79,4 +79,6 @@ def _check(progress: WheelProgress, committed_offset: int) -> None:
     for _, plan in progress.plans.since:
         if plan.precision_ms < 1 or plan.roll_window_ms < 2 * plan.precision_ms:
             raise ValueError("a record would roll for ever")
+        if plan.spread_ms > plan.roll_window_ms // 4:
+            raise ValueError("a record would roll as soon as it is written")
         DelayLevels.parse(plan.levels)

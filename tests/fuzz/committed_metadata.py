@@ -52,5 +52,5 @@ def fuzz_one(data: bytes) -> None:
     assert progress.plans.of(COMMITTED) == PLAN
     for since, plan in progress.plans.since:
         assert since in _INT64
-        assert plan.act_at(0, 10**12)[0] in _INT64
+        assert plan.act_at(0, 10**12, COMMITTED)[0] in _INT64
         DelayLevels.parse(plan.levels)

@@ -112,6 +112,22 @@ def _with_plan(progress: WheelProgress, plan: Plan) -> WheelProgress:
     )
 
 
+def rolls_are_spread_anew_at_each_start(patch: Patch) -> None:
+    opens, act_at = WheelPartition.__init__, Plan.act_at
+    starts = 0
+
+    def counts(self: WheelPartition, *args: Any, **options: Any) -> None:
+        nonlocal starts
+        starts += 1
+        opens(self, *args, **options)
+
+    def anew(self: Plan, timestamp_ms: int, due_ms: int, offset: int, roll_after_ms: int = 0) -> tuple[int, bool]:
+        return act_at(self, timestamp_ms, due_ms, offset + starts, roll_after_ms)
+
+    patch.setattr(WheelPartition, "__init__", counts)
+    patch.setattr(Plan, "act_at", anew)
+
+
 # --- the watermark ----------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +405,7 @@ MUTATIONS: Sequence[Mutation] = (
     the_lowest_needed_offset_is_the_committed_one,
     a_quiet_partition_keeps_its_lowest_needed_offset,
     a_plan_holds_for_what_was_read_before_it,
+    rolls_are_spread_anew_at_each_start,
     what_arrives_due_overtakes_what_is_stored_and_due,
     the_watermark_is_a_time_without_an_offset,
     what_arrived_due_is_forgotten_by_an_abort,

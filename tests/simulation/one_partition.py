@@ -43,7 +43,7 @@ from sidecar.store.timer_log import TimerLog
 from tests.simulation.histories import be_quiet, no_longer_than
 from tests.simulation.ledger import Violation, errors_as_violations, expect
 from tests.simulation.one_partition_judge import Judge, Written
-from tests.simulation.stretches import small_stretches
+from tests.simulation.stretches import roll_spread_ms, small_stretches
 from tests.support.one_wheel import NOW_MS, WHEEL, message, opened
 
 SEEDS = 300
@@ -128,6 +128,7 @@ class Story:
         self.met: Counter[str] = Counter()
         self._seed = seed
         self._mode = mode = MODES[seed % len(MODES)]
+        self._plan = msgspec.structs.replace(PLAN, spread_ms=roll_spread_ms(seed, PLAN.roll_window_ms))
         self._chance = random.Random(seed)
         self._hits_ahead = self._chance.choice(mode.hits_ahead)
         self._reads = self._chance.choice([(1, 2, 5, 20), (1, 3, 10, 30), (10, 100)])
@@ -248,7 +249,7 @@ class Story:
             self._metadata,
             len(self._log),
             now_ms=self._now_ms,
-            plan=PLAN,
+            plan=self._plan,
             slots=SLOTS,
             tell_outcomes=tell_outcomes,
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from sidecar import plan
 from sidecar.dispatch import levels, send_back, wheel, wheel_intake
 from sidecar.intake import columns, enqueue_get
 from sidecar.store import slot_walks, timer_log, timer_wheel
@@ -33,6 +34,11 @@ def is_walked(seed: int) -> bool:
     return random.Random(f"{seed}-walks").choice([True, False])
 
 
+def roll_spread_ms(seed: int, roll_window_ms: int) -> int:
+    """With half of the seeds, rolls are spread as widely as may be."""
+    return random.Random(f"{seed}-spread").choice([0, roll_window_ms // 4])
+
+
 @contextmanager
 def small_stretches(seed: int) -> Iterator[None]:
     """For the wheels that are made meanwhile.
@@ -46,6 +52,7 @@ def small_stretches(seed: int) -> Iterator[None]:
             (timer_wheel, "_LAST_CHUNK_SLOTS", 16),
             (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
             (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
+            (plan, "NEIGHBOURS", 1),
         ]
         if is_read_in_columns(seed):
             bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]

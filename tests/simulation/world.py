@@ -26,7 +26,7 @@ from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations
 from tests.simulation.oracle import DEAD, GROUP, Judge
 from tests.simulation.replica import Replica
-from tests.simulation.stretches import small_stretches
+from tests.simulation.stretches import roll_spread_ms, small_stretches
 from tests.simulation.users import PARTITIONS, Users
 
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
@@ -128,7 +128,8 @@ class World:
         )
         window = chance.randrange(3, settings.slots_total) * settings.precision_ms
         self.level_tables.append(settings.levels.delays_ms)
-        return settings.model_copy(update={"roll_window": window})
+        spread = roll_spread_ms(self.seed, window)
+        return settings.model_copy(update={"roll_window": window, "roll_spread": spread})
 
     def _change_settings(self, stopped: Replica) -> None:
         """As an operator does it: all replicas are stopped first, or one goes ahead and the others follow some day."""

@@ -71,6 +71,7 @@ def test_every_setting_can_stand_in_the_environment(environment: pytest.MonkeyPa
         "log_format": "json",
         "log_level": "debug",
         "roll_window": "1h",
+        "roll_spread": "1h",
     }
     default = getattr(Settings.model_construct(), name)
     kind = Settings.model_fields[name].annotation
