@@ -129,9 +129,7 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
         config = producer_config(servers, options, f"{settings.group_id}-producer")
         config |= delivery_timeout(settings.transaction_timeout)  # as within a transaction
         producer = _make(Producer, {**config, "on_delivery": on_delivery})
-        return AtLeastOnce(
-            producer, lambda offsets: consumer.commit(offsets=offsets, asynchronous=False), failures, is_stopping
-        )
+        return AtLeastOnce(producer, consumer.commit, failures, is_stopping)
     producers = [
         _make(
             Producer,

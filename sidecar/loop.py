@@ -63,7 +63,8 @@ _REFUSED_AS_ONE = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._STATE)
 """What the calls of a transaction fail with that may not write to one of its topics: the first, and the others."""
 
 PAUSE_S = 0.05
-"""After an abort for what may pass: it is tried again at once, and would be thousands of times a minute."""
+PAUSE_MAX_S = 0.4
+"""After what may pass: it would be tried again thousands of times a minute. Twice as long each time it fails again."""
 
 PREPARED_MS = 50
 """What falls due so soon is read from the disk while a transaction commits: the next one begins before that."""
@@ -130,9 +131,11 @@ class Loop:
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
+        self._pause_s = 0.0
+        """How long the next turn does nothing but read."""
+        self._next_pause_s = PAUSE_S
         self._steps_forward = clock.steps_forward
         self._is_now_and_then = False
-        self._is_to_pause = False
         self._topics_made_anew = health.topics_made_anew
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
@@ -213,9 +216,9 @@ class Loop:
 
     def turn(self) -> None:
         """One round: publish what is due, or wait for a record or for the next due time."""
-        if self._is_to_pause:
-            self._is_to_pause = False
-            self._intake.read(PAUSE_S)
+        if self._pause_s:
+            pause_s, self._pause_s = self._pause_s, 0.0
+            self._intake.read(pause_s)
         now_ms = self._clock.now_ms()
         self._health.turned()
         self._look_at_the_clock()
@@ -289,6 +292,7 @@ class Loop:
         except KafkaException as error:  # no verdict on a destination
             self._suspects.refused(drafts)
             self._abort(TransactionAbortedError(error.args[0]))
+            self._outages.missing(self._destinations.unanswered)
             return
         if self._put.rejections:
             for source, records in drafts:
@@ -384,6 +388,7 @@ class Loop:
         except SOURCE_FAILURES as error:
             self._intake.fail(source, error)
         except KafkaException as error:  # no verdict on a destination
+            self._pause()
             self._health.broker_is_silent(str(error))
             log.warning(
                 "destination unknown",
@@ -393,19 +398,20 @@ class Loop:
             )
         return []
 
-    def _settle(self) -> None:
-        """Finish the transaction in hand, if there is one."""
+    def _settle(self, *, in_rebalance: bool = False) -> None:
+        """Finish the transaction in hand, if there is one; see `Publishing.settle`."""
         drafts, self._in_hand = self._in_hand, None
         if drafts is None:
             return
         try:
-            self._publishing.settle()
+            self._publishing.settle(in_rebalance=in_rebalance)
         except TransactionAbortedError as error:
             self._in_hand = drafts
             self._abort(error)
             return
         for draft in drafts:
             draft.source.confirm()
+        self._next_pause_s = PAUSE_S
         self._put.committed()
         for source in self._suspects.committed(drafts):
             self._put.forget(source)
@@ -434,7 +440,7 @@ class Loop:
             if _stand_alone(drafts):
                 self._refuse(drafts, final)
         else:
-            self._is_to_pause = bool(refusals)
+            self._pause()
             self._outages.suspect(refusals)
             reason = _in_words(error.error, guilty)
             if (
@@ -469,7 +475,7 @@ class Loop:
     def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:
         """No letter is taken, however small: it is tried again as it is, and its partition waits."""
         topic, _, error = refusal
-        self._is_to_pause = True
+        self._pause()
         self._health.broker_is_silent(f"'{topic}': {error.str()}")
         log.error(
             "dead letters refused",
@@ -483,6 +489,10 @@ class Loop:
         """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
         code = error.code()
         return code in REFUSALS or (self._settings.skip_unknown_error and code not in PASSING)
+
+    def _pause(self) -> None:
+        self._pause_s = self._next_pause_s
+        self._next_pause_s = min(2 * self._next_pause_s, PAUSE_MAX_S)
 
     def _put_back(self, draft: Draft) -> None:
         try:

@@ -18,6 +18,8 @@ KNOWN_FOR_MS = 10_000
 UNKNOWN_FOR_MS = 100
 UNANSWERED_FOR_MS = 30_000
 """How long a topic that Kafka did not create in time is not asked for again: each attempt holds up the loop for 5 s."""
+UNSHOWN_FOR_MS = 2_000
+"""The same of one that it has created, but does not show yet."""
 
 _KNOWN_MAX = 10_000
 
@@ -93,10 +95,13 @@ class Destinations:
         Raises:
             KafkaException: Kafka does not answer; no verdict.
         """
-        return self.judge_all([topic], fresh=fresh)[topic]
+        verdicts = self.judge_all([topic], fresh=fresh)
+        if topic not in verdicts:
+            raise KafkaException(self._unanswered[topic][1])
+        return verdicts[topic]
 
     def judge_all(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, int | Rejection]:
-        """As `judge`, for many topics with one question to Kafka."""
+        """As `judge`, for many topics with one question to Kafka; without those that it does not create in time."""
         verdicts: dict[str, int | Rejection] = {}
         allowed: list[str] = []
         for topic in topics:
@@ -114,6 +119,13 @@ class Destinations:
     def known(self, topic: str) -> int | Rejection | None:
         """The verdict, if Kafka has been asked not long ago."""
         return self._current(self._refusing, topic) or self._current(self._verdicts, topic)
+
+    @property
+    def unanswered(self) -> dict[str, int]:
+        """Topics that Kafka has not created in time; with when it is asked to again, in ms from now."""
+        now_ms = self._clock.monotonic_ms()
+        waits_ms = {topic: int(until_ms - now_ms) for topic, (until_ms, _) in self._unanswered.items()}
+        return {topic: wait_ms for topic, wait_ms in waits_ms.items() if wait_ms > 0}
 
     def _remember(self, found: Mapping[str, int | Rejection]) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -149,34 +161,38 @@ class Destinations:
         return None
 
     def _find_all(self, topics: Collection[str]) -> dict[str, int | Rejection]:
-        partitions = self._count_partitions(topics)
-        missing = [topic for topic in topics if not partitions[topic]]
+        partitions, unanswered = self._count_partitions(topics), self.unanswered
+        missing = [topic for topic in topics if not partitions[topic] and topic not in unanswered]
         group_topics = self._count_group_topics() if any(map(self._names.is_group_topic, missing)) else 0
-        found: dict[str, int | Rejection] = dict(partitions)
+        found: dict[str, int | Rejection] = {topic: count for topic, count in partitions.items() if count}
         for topic in missing:
-            found[topic] = self._not_to_be_created(topic, group_topics) or self._create(topic)
-            group_topics += isinstance(found[topic], int) and self._names.is_group_topic(topic)
+            verdict = self._not_to_be_created(topic, group_topics) or self._create(topic)
+            if verdict is not None:
+                found[topic] = verdict
+                group_topics += isinstance(verdict, int) and self._names.is_group_topic(topic)
         return found
 
-    def _create(self, topic: str) -> int | Rejection:
-        if (silence := self._current(self._unanswered, topic)) is not None:
-            raise KafkaException(silence)
+    def _create(self, topic: str) -> int | Rejection | None:
+        """None: Kafka has not answered in time, or does not show what it has created."""
+        wait_ms = UNANSWERED_FOR_MS
         try:
             partitions = self._create_topic(topic)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
-            if error.retriable() or error.code() in _NO_ANSWER:
-                if len(self._unanswered) >= _KNOWN_MAX:
-                    self._unanswered.clear()
-                self._unanswered[topic] = self._clock.monotonic_ms() + UNANSWERED_FOR_MS, error
-                raise
-            return Rejection(
-                ErrorCode.DESTINATION_REFUSED,
-                f"'{topic}' cannot be created: {error.str()}{self._remedy(topic, error)}",
-            )
-        if partitions == 0:
-            return Rejection(ErrorCode.UNKNOWN_DESTINATION, f"'{topic}' has been created, but Kafka does not show it")
-        return partitions
+            if not (error.retriable() or error.code() in _NO_ANSWER):
+                return Rejection(
+                    ErrorCode.DESTINATION_REFUSED,
+                    f"'{topic}' cannot be created: {error.str()}{self._remedy(topic, error)}",
+                )
+        else:
+            if partitions:
+                return partitions
+            error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"'{topic}' has been created, and is not shown yet")
+            wait_ms = UNSHOWN_FOR_MS
+        if len(self._unanswered) >= _KNOWN_MAX:
+            self._unanswered.clear()
+        self._unanswered[topic] = self._clock.monotonic_ms() + wait_ms, error
+        return None
 
     def _remedy(self, topic: str, error: KafkaError) -> str:
         if error.code() != KafkaError.TOPIC_EXCEPTION or "collides" not in error.str():
@@ -230,6 +246,8 @@ class Verdicts:
         if topic not in self._found:
             known = self._destinations.known(topic)
             self._found |= self._destinations.judge_all(self._topics()) if known is None else {topic: known}
+        if topic not in self._found:  # no answer
+            self._found[topic] = self._destinations.judge(topic)
         return self._found[topic]
 
     def again(self, topic: str) -> int | Rejection:

@@ -3,7 +3,8 @@
 A transaction is as slow as its slowest destination. Where one has failed because a partition did not take its records
 in time, and Kafka says that this partition has no leader, or lacks replicas, what is due for it goes back onto the
 wheel topic: as a copy that keeps its due time and id and is tried again later, in the same transaction as everybody
-else's delivery. Records without a key go to another partition of the topic, if one is left.
+else's delivery. Records without a key go to another partition of the topic, if one is left. The same becomes of what is
+due for a topic that is still to be created, where Kafka does not do that in time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -61,7 +62,12 @@ class Replicas(NamedTuple):
         return self.has_leader and self.in_sync >= self.assigned
 
     def __str__(self) -> str:
+        if not self.assigned:
+            return "it is to be created, and Kafka does not do that"
         return f"{self.in_sync} of {self.assigned} replicas in sync" if self.has_leader else "no leader"
+
+
+_MISSING = Replicas(False, 0, 0)
 
 
 class Away(NamedTuple):
@@ -99,7 +105,7 @@ class Outages:
         self._tried: dict[tuple[str, int], Away] = {}
         """Partitions that are being tried again, as they were before."""
         self._partitions: dict[str, int] = {}
-        """How many partitions those topics have."""
+        """How many partitions those topics have; 0: they are still to be created."""
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -129,24 +135,37 @@ class Outages:
         except KafkaException as error:
             log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
 
+    def missing(self, topics: Mapping[str, int]) -> None:
+        """These topics are to be created, and are not in time; with when that is tried again, in ms from now."""
+        try:
+            for topic, wait_ms in topics.items():
+                if topic not in self._away and self._names.kind(topic) in (TopicKind.OTHER, TopicKind.RETRY):
+                    self._set_away(topic, 0, {0: _MISSING}, {0: wait_ms})
+        except KafkaException as error:
+            log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
+
     def _suspect(self, topic: str, suspects: set[int]) -> None:
         replicas = self._look(topic)
         away = {partition: found for partition, found in replicas.items() if partition in suspects}
         away = {partition: found for partition, found in away.items() if not found.is_whole}
-        if not away:
-            return
+        if away:
+            waits_ms = {partition: self._wait_ms(topic, partition) for partition in away}
+            self._set_away(topic, len(replicas), away, waits_ms)
+
+    def _set_away(self, topic: str, partitions: int, away: Mapping[int, Replicas], waits_ms: Mapping[int, int]) -> None:
         if self._copies is None:
             self._copies = self._make_copies()
-        self._partitions[topic] = len(replicas)
+        self._partitions[topic] = partitions
         for partition, found in away.items():
-            wait_ms = self._wait_ms(topic, partition)
+            wait_ms = waits_ms[partition]
             self._away.setdefault(topic, {})[partition] = Away(found, self._monotonic_ms() + wait_ms, wait_ms)
             log.warning(
                 "destination takes nothing",
                 topic=topic,
                 partition=partition,
                 reason=str(found),
-                operator_action="bring its brokers back; what is due for it is tried again, the others go on",
+                operator_action="bring its brokers, or the controller, back; what is due for it is tried again, "
+                "the others go on",
             )
 
     def _wait_ms(self, topic: str, partition: int) -> int:
@@ -168,6 +187,8 @@ class Outages:
         away, replicas = self._away[topic], self._look(topic)
         for partition, found in list(away.items()):
             before, now = found.replicas, replicas.get(partition)
+            if now is None and before is _MISSING and self._monotonic_ms() < found.tried_ms:
+                continue
             # A topic that is gone, too: its records become dead letters.
             if now is None or now.is_whole or (now.has_leader and now.in_sync > before.in_sync * before.has_leader):
                 del away[partition]
@@ -196,7 +217,9 @@ class Outages:
         topic, partition, key = record[:3]
         assert not isinstance(topic, Rejection)
         away, partitions = self._away[topic], self._partitions[topic]
-        if partition == BY_KEY and key is None:
+        if partitions == 0:
+            pass  # whichever it would go to
+        elif partition == BY_KEY and key is None:
             others = [number for number in range(partitions) if number not in away]
             if others:
                 self._turn += 1

@@ -30,7 +30,8 @@ class SendBackPartition:
 
     Args:
         start_offset: the committed offset, where reading begins.
-        judge_all: how many partitions each retry topic has, or why the group may have none; creates what is missing.
+        judge_all: how many partitions each retry topic has, or why the group may have none; creates what is missing,
+            and leaves out what is not created in time: that is asked again when a retry is due.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
     """
 
@@ -171,7 +172,7 @@ class SendBackPartition:
         """The first of what waits, for one transaction; `confirm` or `put_back` must follow.
 
         Raises:
-            KafkaException: there is no telling whether the retry topics are there; nothing has been taken.
+            KafkaException: Kafka does not tell whether the retry topics are there; nothing has been taken.
         """
         taken: list[Outgoing] = []
         refused: dict[bytes | None, Rejection] = {}

@@ -81,8 +81,11 @@ class Publishing(Protocol):
     def commit(self, offsets: list[TopicPartition]) -> None:
         """Begin to make the records and the offsets final; `settle` tells the outcome."""
 
-    def settle(self) -> None:
+    def settle(self, *, in_rebalance: bool = False) -> None:
         """Wait for the commit.
+
+        Args:
+            in_rebalance: the consumer is telling of a revocation, and answers no call of its own meanwhile.
 
         Raises:
             TransactionAbortedError: nothing became visible; `abort` must follow.
@@ -108,7 +111,7 @@ class _OnOneProducer:
     _failures: list[Refusal]
 
     def make_room(self) -> None:
-        self._producer.poll(0.05)
+        self._serve(self._producer.poll, 0.05)
 
     def look_up(self, topic: str) -> None:
         with suppress(KafkaException):
@@ -116,6 +119,13 @@ class _OnOneProducer:
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         self._failures.append((topic, partition, error))
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """``poll`` or ``flush``, which tell once that the producer is of no more use."""
+        try:
+            return call(timeout_s)
+        except KafkaException as exception:
+            raise lost_in(call.__name__, exception.args[0]) from exception
 
 
 class ExactlyOnce(_OnOneProducer):
@@ -181,7 +191,7 @@ class ExactlyOnce(_OnOneProducer):
 
         self._caller.submit(finish)
 
-    def settle(self) -> None:
+    def settle(self, *, in_rebalance: bool = False) -> None:
         self._caller.result(self._is_stopping)
         # 3. Only now may the other producer begin.
         self._turn += 1
@@ -192,7 +202,7 @@ class ExactlyOnce(_OnOneProducer):
             self._call(lambda: self._until_answered(producer.abort_transaction, "abort_transaction"))
         except TransactionAbortedError as error:
             raise lost_in("abort_transaction", error.error) from error
-        producer.poll(0)
+        self._serve(producer.poll, 0)
         self._turn += 1
         return self._failures[:]
 
@@ -231,12 +241,16 @@ class ExactlyOnce(_OnOneProducer):
 
 
 class AtLeastOnce(_OnOneProducer):
-    """Records first, then the progress: a crash between the two sends again."""
+    """Records first, then the progress: a crash between the two sends again.
+
+    Args:
+        commit_offsets: the consumer's ``commit``.
+    """
 
     def __init__(
         self,
         producer: Producer,
-        commit_offsets: Callable[[list[TopicPartition]], object],
+        commit_offsets: Callable[..., object],
         failures: list[Refusal],
         is_stopping: Callable[[], bool],
         make_caller: Callable[[], Caller] = lambda: CallThread(lambda: 0, COMMIT_STUCK_AFTER_S),
@@ -255,8 +269,8 @@ class AtLeastOnce(_OnOneProducer):
     def commit(self, offsets: list[TopicPartition]) -> None:
         self._offsets = offsets
 
-    def settle(self) -> None:
-        while self._producer.flush(CALL_TIMEOUT_S):
+    def settle(self, *, in_rebalance: bool = False) -> None:
+        while self._serve(self._producer.flush, CALL_TIMEOUT_S):
             if self._is_stopping():
                 raise StoppedWaitingError("flush: kafka does not answer")
         if self._failures:
@@ -264,12 +278,15 @@ class AtLeastOnce(_OnOneProducer):
         offsets = self._offsets
 
         def commit() -> None:
-            self._commit_offsets(offsets)
+            self._commit_offsets(offsets=offsets, asynchronous=in_rebalance)
 
         while True:
             try:
-                self._caller.submit(commit)
-                self._caller.result(self._is_stopping)
+                if in_rebalance:  # only this thread is heard then, and nobody answered; yet it is sent before all else
+                    commit()
+                else:
+                    self._caller.submit(commit)
+                    self._caller.result(self._is_stopping)
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
                 if not error.retriable() and error.code() not in _COORDINATOR_AWAY:
@@ -278,13 +295,13 @@ class AtLeastOnce(_OnOneProducer):
                     raise StoppedWaitingError(f"commit: {error}") from exception
                 # The records are there: to begin again with them would send them twice, each time.
                 log.info("kafka does not answer yet", call="commit", reason=str(error))
-                self._producer.poll(AGAIN_AFTER_S)
+                self._serve(self._producer.poll, AGAIN_AFTER_S)
             else:
                 return
 
     def abort(self) -> list[Refusal]:
         """Nothing can be taken back; what was refused will be tried again."""
-        self._producer.flush(CALL_TIMEOUT_S)
+        self._serve(self._producer.flush, CALL_TIMEOUT_S)
         return self._failures[:]
 
     def close(self) -> None:

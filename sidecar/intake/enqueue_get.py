@@ -1,7 +1,4 @@
-"""RIP-43's EnqueueGet: the consumer, its assignment, and the batches it hands to the sources.
-
-Every assignment, revocation or loss raises ``epoch``; what belongs to an older epoch is never used again.
-"""
+"""RIP-43's EnqueueGet: the consumer, its assignment, and the batches it hands to the sources."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
@@ -52,7 +49,8 @@ class EnqueueGet:
 
     Args:
         make_source: builds the source of an assigned partition.
-        before_revoke: settles the transaction in hand; called while the partitions are still ours.
+        settle: ends the transaction in hand; called while the partitions are still ours, with ``in_rebalance`` where
+            the consumer answers no call until it has returned.
         batch_records, batch_bytes: most that is read at a time, the bytes about, as `sidecar.sizes` counts them. What a
             source has no room for is thrown away, with all that was fetched behind it, and fetched again.
         queue_of: a schedule topic's queue, the metrics' label.
@@ -64,7 +62,7 @@ class EnqueueGet:
         topics: Sequence[str],
         starts: StartFinder,
         make_source: SourceFactory,
-        before_revoke: Callable[[], None],
+        settle: Callable[..., None],
         *,
         clock: Clock,
         health: Health,
@@ -74,13 +72,12 @@ class EnqueueGet:
         queue_of: Callable[[str], str],
     ) -> None:
         self.sources: dict[Place, Source] = {}
-        self.epoch = 0
         self.assigned: Sequence[Place] | None = None
         """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
         self._starts = starts
         self._make_source = make_source
-        self._before_revoke = before_revoke
+        self._settle = settle
         self._clock = clock
         self._health = health
         self._metrics = metrics
@@ -231,16 +228,17 @@ class EnqueueGet:
             self.fail(source, error)
             return 0
         count = len(messages)
-        is_behind = source.position <= (messages[-1].offset() or 0)
+        left: list[Message] = []
+        if source.position <= (messages[-1].offset() or 0):
+            left = [message for message in messages if (message.offset() or 0) >= source.position]
+            count -= len(left)
         if source.is_full:
-            if is_behind:
+            if left:
                 self._behind.add(place)
             if place not in self._paused:
                 self._pause(place)
-        elif is_behind:
-            left = [message for message in messages if (message.offset() or 0) >= source.position]
+        elif left:
             self._left[place] = [Run(place, left)]
-            count -= len(left)
         self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
         return count
 
@@ -331,7 +329,6 @@ class EnqueueGet:
     # by read().
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.epoch += 1
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
             assigned = []
@@ -353,7 +350,7 @@ class EnqueueGet:
         self._tell_assignment()
         self._health.partitions_assigned()
         self._metrics.rebalances.labels("assigned").inc()
-        log.info("partitions assigned", partitions=_names(places), epoch=self.epoch)
+        log.info("partitions assigned", partitions=_names(places))
 
     def _open(self, place: Place, start: Verdict) -> Source | None:
         """Make a partition's source; None where it is stopped, or cannot be had now and is tried again."""
@@ -392,7 +389,7 @@ class EnqueueGet:
         places = self._reopening.due()
         if not places:
             return
-        self._before_revoke()  # the transaction in hand may hold their progress: its end first
+        self._settle()  # the transaction in hand may hold their progress: its end first
         for place, start in self._starts.find(places).items():
             source = self._open(place, start)
             if source is not None:
@@ -406,7 +403,7 @@ class EnqueueGet:
             return
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
-            self._before_revoke()
+            self._settle(in_rebalance=True)
             self._drop(places)
             consumer.resume(partitions)  # librdkafka remembers a pause: should they come back, they would stay silent
             consumer.unassign()
@@ -414,7 +411,7 @@ class EnqueueGet:
             self._failure = error
             return
         self._metrics.rebalances.labels("revoked").inc()
-        log.info("partitions revoked", partitions=_names(places), epoch=self.epoch)
+        log.info("partitions revoked", partitions=_names(places))
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._is_closed:
@@ -426,12 +423,10 @@ class EnqueueGet:
         log.warning(
             "partitions lost",
             partitions=_names(places),
-            epoch=self.epoch,
             operator_action="check that the process gets its CPU and reaches the brokers; it joins the group again",
         )
 
     def _drop(self, places: Sequence[Place]) -> None:
-        self.epoch += 1
         for place in places:
             self._health.turned()  # and to close it, much may have to be written
             source = self.sources.pop(place, None)

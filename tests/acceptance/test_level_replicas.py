@@ -12,7 +12,7 @@ from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 from tests.support.wheel import Produced
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 WAVE = 4_000
 """Messages on the level, and as many sent back: who is stopped while they are moved has a transaction in hand."""
@@ -28,6 +28,7 @@ def moved(replica: SidecarProcess) -> float:
     return replica.metric("timewheel_delivered_records_total")
 
 
+@pytest.mark.slow
 def test_zombies_neither_deliver_from_levels_nor_send_back_a_second_time(
     kafka: Kafka, prefix: str, replicas: list[SidecarProcess]
 ) -> None:
@@ -65,3 +66,21 @@ def test_zombies_neither_deliver_from_levels_nor_send_back_a_second_time(
     for delivered in read().values():
         judge(names, delivered).assert_exactly_once()
     assert all(record.text("RECONSUME_TIME") == "1" for record in kafka.read([retries], len(names)))
+
+
+@pytest.mark.long
+def test_without_transactions_a_rebalance_neither_waits_nor_repeats(kafka: Kafka, prefix: str, tmp_path: Path) -> None:
+    """A batch is in hand when another replica comes: the consumer, which tells of it, answers nothing meanwhile."""
+    destination = kafka.create_topic(f"{prefix}orders", 3)
+    names = [str(number) for number in range(20_000)]
+    level, headers = f"{prefix}SCHEDULE_TOPIC_XXXX-1", [("REAL_TOPIC", destination.encode())]
+    servers = (kafka.bootstrap_servers,) * 2
+    with two_replicas(servers, prefix, tmp_path, guarantee="at_least_once", batch_records=20) as (one, other):
+        assert other.terminate(30)[0] == 0
+        wait_until(lambda: assigned(one) == ASSIGNED, "one has all partitions", 60)
+        kafka.produce((level, name.encode(), b"v", [*headers, ("UNIQ_KEY", name.encode())]) for name in names)
+        wait_until(lambda: moved(one) > 1_000, "it is at work")
+        other.start()
+        judge(names, kafka.read([destination], len(names), 120)).assert_exactly_once()
+        assert moved(other) > 1_000
+        assert not has_noticed(one)

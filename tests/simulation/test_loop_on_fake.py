@@ -104,6 +104,10 @@ class World:
         """The same of the sidecar's dead letters."""
         return self._read(self.names.dead_letter("g"))
 
+    def retried(self, group: str) -> list[tuple[bytes, int]]:
+        """The same of a group's retry topic."""
+        return self._read(self.names.retry(group))
+
     def delivered(self) -> list[tuple[bytes, int]]:
         """Value and time of everything that a reader of what is committed sees at the destination."""
         return self._read("orders")

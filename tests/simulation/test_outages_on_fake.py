@@ -3,7 +3,7 @@
 import pytest
 
 from connectors.murmur2 import partition_of_key
-from tests.simulation.test_loop_on_fake import World, run, watched
+from tests.simulation.test_loop_on_fake import TIME_OUT, World, run, watched
 
 AWAY, PARTITIONS = 1, 3
 OUTAGE_MS = 300_000
@@ -50,3 +50,23 @@ def test_a_schedule_partition_without_a_leader_is_opened_when_it_has_one(seed: i
     assert world.clock.monotonic_ms() >= back_ms
     assert not health.failing
     world.judge()
+
+
+def test_a_topic_that_is_not_created_in_time_holds_up_nothing_else_and_gets_its_records_later() -> None:
+    world = World(2)
+    world.kafka.create_topic(world.names.wheel, 2, {"message.timestamp.type": "LogAppendTime"})
+    world.kafka.faults.policy = lambda label, _: TIME_OUT if label == "create_topics:before" else None
+    loop = world.sidecar()
+    for _ in range(30):
+        world.schedule_for_level(1, b"RETRY-billing")
+        world.schedule_for_level(1)
+    world.schedule(0)
+    # 1. While Kafka does not create it: the others of the same partitions.
+    run(world, loop, lambda: len(world.delivered()) == 30)
+    assert world.kafka.faults.hits["create_topics:before"] == 1
+    # 2. Once it does, what has waited on the wheel meanwhile.
+    run(world, loop, lambda: world.metrics.postponed._value.get() >= 30)
+    world.kafka.faults.policy = lambda _label, _: None
+    run(world, loop, lambda: "RETRY-billing" in world.kafka.topics and len(world.retried("billing")) == 30)
+    assert len({value for value, _ in world.retried("billing") + world.delivered()}) == 60
+    assert world.dead() == []

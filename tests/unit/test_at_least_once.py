@@ -34,7 +34,8 @@ class Group:
         self._codes = list(codes)
         self.committed: list[TopicPartition] = []
 
-    def commit(self, offsets: list[TopicPartition]) -> None:
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        self.waits = not asynchronous
         if self._codes:
             raise KafkaException(KafkaError(self._codes.pop(0)))
         self.committed += offsets
@@ -69,7 +70,7 @@ def test_a_commit_that_never_returns_is_left_behind() -> None:
     returns = threading.Event()
     publishing = AtLeastOnce(
         cast(Producer, Delivered()),
-        lambda _: returns.wait(60),
+        lambda **_: returns.wait(60),
         [],
         lambda: False,
         lambda: CallThread(lambda: 0, stuck_after_s=0.2),
@@ -88,7 +89,27 @@ class Fatal(Delivered):
     def poll(self, _timeout_s: float) -> int:
         raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "fatal", True))
 
+    flush = poll
+
+
+def test_a_producer_that_is_lost_meanwhile_ends_the_session_and_not_the_process() -> None:
+    producer = cast(Producer, Fatal())
+    publishing = AtLeastOnce(producer, Group().commit, [], lambda: False, InlineCaller)
+    for call in (publishing.make_room, publishing.settle, publishing.abort):
+        with pytest.raises(ClientsLostError, match="fatal"):
+            call()
+
+
+def test_within_a_rebalance_the_commit_is_not_waited_for() -> None:
+    """The consumer would not answer before the callback has returned."""
+    group = Group()
+    begun(group).settle(in_rebalance=True)
+    assert group.committed == OFFSETS
+    assert not group.waits
+    begun(group).settle()
+    assert group.waits
+
 
 def test_a_producer_that_is_beyond_use_is_let_go_in_silence() -> None:
     """The error would end the process, between this session and the next."""
-    AtLeastOnce(cast(Producer, Fatal()), lambda _: None, [], lambda: False).close()
+    AtLeastOnce(cast(Producer, Fatal()), lambda **_: None, [], lambda: False).close()

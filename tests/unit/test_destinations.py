@@ -13,6 +13,7 @@ from sidecar.dispatch.destinations import (
     KNOWN_FOR_MS,
     UNANSWERED_FOR_MS,
     UNKNOWN_FOR_MS,
+    UNSHOWN_FOR_MS,
     Destinations,
     unknown_partition,
 )
@@ -46,6 +47,7 @@ class Cluster:
     created: list[str] = field(default_factory=list)
     refusal: int | None = None
     reason: str | None = None
+    shows_what_it_creates: bool = True
 
     def count_partitions(self, topics: Collection[str]) -> dict[str, int]:
         self.asked += topics
@@ -56,6 +58,8 @@ class Cluster:
         if self.refusal is not None:
             raise KafkaException(KafkaError(self.refusal, self.reason))
         self.created.append(topic)
+        if not self.shows_what_it_creates:
+            return 0
         self.topics[topic] = 1
         return 1
 
@@ -143,6 +147,28 @@ def test_a_topic_that_is_not_created_in_time_is_not_asked_for_again_at_once(make
     cluster.refusal = None
     clock.advance(UNANSWERED_FOR_MS)
     assert destinations.judge("RETRY-billing") == 1
+
+
+def test_a_topic_that_is_not_created_in_time_is_seen_as_soon_as_it_is_there_and_others_have_their_verdicts(
+    make: Make,
+) -> None:
+    destinations, cluster, _ = make(orders=1)
+    cluster.refusal = KafkaError._TIMED_OUT
+    assert destinations.judge_all(["RETRY-billing", "orders"]) == {"orders": 1}
+    assert list(destinations.unanswered) == ["RETRY-billing"]
+    cluster.topics["RETRY-billing"] = 3
+    assert destinations.judge("RETRY-billing") == 3
+
+
+def test_a_topic_that_has_been_created_and_is_not_shown_yet_is_no_verdict(make: Make) -> None:
+    destinations, cluster, clock = make()
+    cluster.shows_what_it_creates = False
+    with pytest.raises(KafkaException, match="not shown yet"):
+        destinations.judge("RETRY-billing")
+    cluster.shows_what_it_creates = True
+    clock.advance(UNSHOWN_FOR_MS)
+    assert destinations.judge("RETRY-billing") == 1
+    assert destinations.unanswered == {}
 
 
 def test_a_topic_that_has_refused_a_record_is_believed_for_a_while(make: Make) -> None:

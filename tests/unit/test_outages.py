@@ -71,6 +71,34 @@ def test_it_counts_again_when_it_has_come_back() -> None:
     assert not cluster.outages
 
 
+@pytest.mark.parametrize(("partition", "key"), [(BY_KEY, b"k"), (BY_KEY, None), (7, b"k")])
+def test_what_is_due_for_a_topic_that_is_not_created_in_time_waits_on_the_wheel(
+    partition: int, key: bytes | None
+) -> None:
+    cluster = Cluster()
+    cluster.outages.missing({"orders": 30_000, "DLQ-g": 30_000})
+    assert list(cluster.outages.in_words) == ["orders-0"]
+    (record,) = cluster.outages.postponed([a_record("orders", partition, key)], NOW_MS)
+    assert record[0] == WHEEL
+    assert is_postponed(record)
+
+
+def test_whether_it_is_there_is_asked_all_the_while_and_it_is_tried_again_when_its_time_has_come() -> None:
+    cluster = Cluster()
+    for _ in range(2):
+        cluster.outages.missing({"orders": 30_000})
+        cluster.monotonic_ms += 29_999
+        cluster.outages.look_again()
+        assert cluster.outages
+        cluster.monotonic_ms += 1
+        cluster.outages.look_again()
+        assert not cluster.outages
+    cluster.outages.missing({"orders": 30_000})
+    cluster.topics["orders"] = {0: WHOLE}
+    cluster.outages.look_again()
+    assert not cluster.outages
+
+
 def test_one_that_lacks_replicas_is_tried_again_and_half_as_often_where_it_takes_nothing_then() -> None:
     """With two of three in sync it most likely takes records, however long the third is gone."""
     cluster = Cluster(orders={0: THIN, 1: LEADERLESS})

@@ -49,7 +49,7 @@ def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
         [],
         cast(StartFinder, starts),
         nobody,
-        lambda: None,
+        lambda **_: None,
         clock=clock,
         health=Health(clock),
         metrics=Metrics("0"),
@@ -121,6 +121,21 @@ def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: in
     consumer.asked.clear()
     intake.read(0)
     assert set(consumer.asked) == {asked}
+
+
+class Full(Asking):
+    """A source that has no room."""
+
+    is_full, has_room, position = True, False, 0
+
+
+def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
+    """It is read again as long as there is no room: an intake that stands still would look busy."""
+    intake = reading(consumer := Fetched(fetched=10))
+    consumer.pause = lambda _partitions: None  # type: ignore[attr-defined]
+    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", 0] = cast(Source, Full())
+    intake.read(0)
+    assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])

@@ -394,6 +394,14 @@ def test_retry_topics_are_judged_as_long_as_something_waits_for_them() -> None:
     assert judged == ["RETRY-billing"]
 
 
+def test_a_retry_topic_that_is_not_created_in_time_holds_up_nothing() -> None:
+    """Whether it can be had is asked again when the retry is due."""
+    partition = a_partition()
+    partition._judge_all = lambda topics: dict.fromkeys(topics - {"RETRY-new"}, 1)
+    partition.offer([a_message(5, ("CONSUMER_GROUP", b"new")), a_message(6)], NOW_MS)
+    assert [record[0] for record in partition.take(NOW_MS, 9, MANY)] == ["SCHEDULE_TOPIC_XXXX-3"] * 2
+
+
 def test_nobody_asks_for_the_retry_topics_of_what_has_gone_on_while_more_comes() -> None:
     """Groups that come and go would be asked for, each of them, as long as something waits."""
     asked: list[set[str]] = []
