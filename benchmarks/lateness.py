@@ -29,7 +29,7 @@ def timer(rate: int) -> Measure:
             with Sidecar(cluster.bootstrap_servers, Path(directory), topic_prefix=prefix, levels="1ms") as sidecar:
                 sidecar.wait_until_ready()
                 before_s = sidecar.cpu_s()
-                values = _trickle(cluster, load, rate, source, destination)
+                values = trickle(cluster, load, rate, source, destination)
                 return {**values, CPU: (sidecar.cpu_s() - before_s) / (rate * load.seconds) * 1e6}
 
     return measure
@@ -46,13 +46,13 @@ def echo(rate: int) -> Measure:
             arguments = ("echo", cluster.bootstrap_servers, source, destination, count, load.value_bytes)
             with Process("floors", *arguments) as process:
                 process.wait_until_ready()
-                values = _trickle(cluster, load, rate, source, destination)
+                values = trickle(cluster, load, rate, source, destination)
                 return {**values, CPU: process.result()["cpu_s"] / count * 1e6}
 
     return measure
 
 
-def _trickle(cluster: Cluster, load: Load, rate: int, source: str, destination: str) -> Values:
+def trickle(cluster: Cluster, load: Load, rate: int, source: str, destination: str) -> Values:
     """Records into the source at a rate, and what the reader of the destination says of them."""
     servers = cluster.bootstrap_servers
     with (

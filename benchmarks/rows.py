@@ -4,6 +4,7 @@ from benchmarks import pending
 from benchmarks.cold import strewn
 from benchmarks.figures import CPU, RATE, Figure, Held, Measure, Row, in_turn
 from benchmarks.lateness import HELD, HIGHEST, P50, P99, echo, timer
+from benchmarks.rolls import MANY, beside_rolls
 from benchmarks.scheduling import producer
 from benchmarks.throughput import (
     DEAD,
@@ -102,6 +103,16 @@ def _cold(rate: int) -> Row:
     )
 
 
+def _rolls(rate: int) -> Row:
+    return Row(
+        f"lateness at {rate:,}/s beside {MANY:,} that roll",
+        in_turn(beside_rolls(rate), beside_rolls(rate, many=0)),
+        "the same with none",
+        (Figure(P50, Held.EXTRA, 10, ",.1f"), Figure(P99, Held.EXTRA, 50, ",.1f"), Figure(HIGHEST, Held.EXTRA), _CPU),
+        is_extra=True,
+    )
+
+
 _PENDING = Row(
     "pending",
     pending.pending,
@@ -194,6 +205,7 @@ ROWS = {
     "lateness-5000": _lateness(5_000, 10, 40),
     "lateness-10000": _lateness(10_000, 5, 20, is_wish=True),
     "lateness-cold": _cold(10_000),
+    "lateness-rolls": _rolls(1_000),
     "pending": _PENDING,
 }
 """By the name that ``--only`` takes."""
