@@ -21,7 +21,6 @@ from sidecar.clock import HighWaterClock
 from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
-from sidecar.dispatch.levels import LevelPartition
 from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
@@ -261,20 +260,16 @@ class Loop:
                 if source.trouble:
                     told = recovering if source.is_recovering else troubled
                     told[place] = source.trouble
-                    if isinstance(source, WheelPartition) and source.is_disk_full:
+                    if source.is_disk_full:
                         full.add(place)
-                elif self._switches.stop_dequeue and isinstance(source, WheelPartition) and source.is_full:
+                elif self._switches.stop_dequeue and source.waits_for_delivery:
                     troubled[place] = WAITS_FOR_DELIVERY
         if recovering:  # those that are through count, too: the share never falls
-            replayed = [source.replayed for source in self.sources if isinstance(source, WheelPartition)]
+            replayed = [source.replayed for source in self.sources]
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
         self._health.troubled, self._health.recovering = troubled, recovering
         self._health.destinations_away = self._outages.in_words if self._outages else {}
-        noted = {
-            f"{source.topic}-{source.partition}": source.note
-            for source in self.sources
-            if isinstance(source, WheelPartition) and source.note
-        }
+        noted = {f"{source.topic}-{source.partition}": source.note for source in self.sources if source.note}
         if early := told_early(self._clock.ahead_ms):
             noted["the clock"] = early
         self._health.noted = noted
@@ -296,8 +291,7 @@ class Loop:
             return
         if self._put.rejections:
             for source, records in drafts:
-                if isinstance(source, WheelPartition):
-                    source.bury([record for record in records if self._put.is_buried(source, record)])
+                source.bury([record for record in records if self._put.is_buried(source, record)])
         # 3. Records and progress become final together.
         self._in_hand_offsets = _offsets(drafts)
         self._publishing.commit(self._in_hand_offsets)
@@ -368,7 +362,7 @@ class Loop:
     def _unsee(self) -> None:
         """The clock was set forward: by the one that it was, timestamps looked as if they were from the future."""
         for source in self.sources:
-            if isinstance(source, LevelPartition) and source.unsee():
+            if source.unsee():
                 self._intake.read_again(source)
 
     def _idle_progress(self, drafts: list[Draft]) -> list[Draft]:

@@ -56,6 +56,22 @@ class Source(Protocol):
         """Why it does not do all it should just now, in words; empty when all is well."""
 
     @property
+    def note(self) -> str:
+        """What an operator should know of it though nothing is held up; empty when there is nothing."""
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether intake is paused for want of room and nothing else."""
+
+    @property
+    def waits_for_delivery(self) -> bool:
+        """Whether what is at hand keeps others from being read that could be put away."""
+
+    @property
+    def replayed(self) -> tuple[int, int]:
+        """Offsets read again since the start, and of how many."""
+
+    @property
     def waiting(self) -> int:
         """Records accepted and not yet published."""
 
@@ -68,6 +84,12 @@ class Source(Protocol):
 
     def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         """While a transaction commits: whatever makes the next `take` of what is due by then faster."""
+
+    def bury(self, records: Sequence[Outgoing]) -> None:
+        """Of what was taken, these go to the dead letters; has to be called before `progress` is asked for."""
+
+    def unsee(self) -> bool:
+        """The clock was set forward: whether there is anything that has to be read again, from `position` on."""
 
     @property
     def progress(self) -> tuple[int, str]:

@@ -23,6 +23,7 @@ from connectors.contract import ErrorCode, Header
 from connectors.durations import format_duration
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.outages import Outages
+from sidecar.dispatch.read_ahead import ReadAhead
 from sidecar.intake.alike import AlikeReader
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
@@ -97,7 +98,7 @@ class Chunk:
         return head, Chunk(records[count:], self.size_bytes - head.size_bytes, self.latest_due_ms)
 
 
-class LevelPartition:
+class LevelPartition(ReadAhead):
     """The waiting head of one level partition.
 
     Args:
@@ -127,11 +128,8 @@ class LevelPartition:
         is_committed: bool = True,
         trace: bool = False,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
+        super().__init__(topic, partition, start_offset, max_records, max_bytes)
         self.delay_ms = delay_ms
-        self.position = start_offset
-        """The next offset to be read."""
         self._committed = self._taken_below = start_offset
         self._is_committed = is_committed
         self._rejected_below = progress.rejected_below
@@ -139,8 +137,6 @@ class LevelPartition:
         self._outages = outages
         self._max_delay_ms = max_delay_ms
         self._max_clock_skew_ms = max_clock_skew_ms
-        self._max_records = max_records
-        self._max_bytes = max_bytes
         self._trace = trace
         self._waiting: deque[Chunk] = deque()
         self._waiting_records = 0
@@ -237,10 +233,6 @@ class LevelPartition:
             self._rejected_below = record[6]
         return True
 
-    def reached_end(self, offset: int) -> None:
-        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        self.position = max(self.position, offset)
-
     def _reject(self, message: Message, offset: int, rejection: Rejection, headers: Headers, now_ms: int) -> None:
         if offset < self._rejected_below:
             return
@@ -259,35 +251,11 @@ class LevelPartition:
         return self._waiting[0].records[0][5] if self._waiting else None
 
     @property
-    def is_full(self) -> bool:
-        return self.waiting >= self._max_records or self._bytes >= self._max_bytes
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a paused partition should be read again: half of the read-ahead is free."""
-        return 2 * self.waiting <= self._max_records and 2 * self._bytes <= self._max_bytes
-
-    @property
-    def is_best_read_whole(self) -> bool:
-        """Never: records have nothing to do with each other."""
-        return False
-
-    @property
-    def is_recovering(self) -> bool:
-        """Never: nothing before the committed offset is needed."""
-        return False
-
-    @property
-    def trouble(self) -> str:
-        return ""
-
-    @property
     def waiting(self) -> int:
-        """Records in the read-ahead."""
         return self._waiting_records + len(self._rejected)
 
     @property
-    def _bytes(self) -> int:
+    def waiting_bytes(self) -> int:
         return self._waiting_bytes + self._rejected_bytes
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
@@ -319,9 +287,6 @@ class LevelPartition:
         self._waiting_records += sign * len(chunk.records)
         self._waiting_bytes += sign * chunk.size_bytes
 
-    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
-        """Nothing: what waits has been parsed when it was read."""
-
     @property
     def progress(self) -> tuple[int, str]:
         """Offset and metadata to commit with what has been taken."""
@@ -339,12 +304,6 @@ class LevelPartition:
         """The first offset that is neither published nor, for one that was rejected ahead of its time, buried."""
         waiting = self._waiting[0].records[0][6] if self._waiting else self.position
         return min(waiting, self._rejected[0][6]) if self._rejected else waiting
-
-    def tick(self, now_ms: int) -> None:
-        """Nothing to do between transactions."""
-
-    def close(self) -> None:
-        """Nothing is held but memory."""
 
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""

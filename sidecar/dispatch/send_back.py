@@ -16,6 +16,7 @@ from confluent_kafka import Message
 from connectors.contract import Header
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
+from sidecar.dispatch.read_ahead import ReadAhead
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
@@ -25,7 +26,7 @@ _REAL_TOPIC = str(Header.REAL_TOPIC)
 _TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
 
-class SendBackPartition:
+class SendBackPartition(ReadAhead):
     """What has been read of one partition of the send-back topic and not yet been sent on.
 
     Args:
@@ -46,15 +47,10 @@ class SendBackPartition:
         max_records: int,
         max_bytes: int,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.position = start_offset
-        """The next offset to be read."""
+        super().__init__(topic, partition, start_offset, max_records, max_bytes)
         self._committed = self._taken_below = start_offset
         self._parser = parser
         self._judge_all = judge_all
-        self._max_records = max_records
-        self._max_bytes = max_bytes
         self._waiting = Late()
         self._retry_topics: deque[tuple[int, set[str]]] = deque()
         """Where what waits, and what has been taken, is to go: a batch's topics, and the offset behind it."""
@@ -129,10 +125,6 @@ class SendBackPartition:
             records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
 
-    def reached_end(self, offset: int) -> None:
-        """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
-        self.position = max(self.position, offset)
-
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
     @property
@@ -141,32 +133,12 @@ class SendBackPartition:
         return self._waiting.first_arrived_ms
 
     @property
-    def is_full(self) -> bool:
-        return self._waiting.count >= self._max_records or self._waiting.size_bytes >= self._max_bytes
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a paused partition should be read again: half of the read-ahead is free."""
-        return 2 * self._waiting.count <= self._max_records and 2 * self._waiting.size_bytes <= self._max_bytes
-
-    @property
-    def is_best_read_whole(self) -> bool:
-        """Never: records have nothing to do with each other."""
-        return False
-
-    @property
-    def is_recovering(self) -> bool:
-        """Never: nothing before the committed offset is needed."""
-        return False
-
-    @property
-    def trouble(self) -> str:
-        return ""
-
-    @property
     def waiting(self) -> int:
-        """Records in the read-ahead."""
         return self._waiting.count
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting.size_bytes
 
     def take(self, now_ms: int, max_records: int, max_bytes: int) -> list[Outgoing]:
         """The first of what waits, for one transaction; `confirm` or `put_back` must follow.
@@ -191,9 +163,6 @@ class SendBackPartition:
         verdicts = self._judge_all(set().union(*(topics for _, topics in self._retry_topics)))
         return {topic.encode(): verdict for topic, verdict in verdicts.items() if isinstance(verdict, Rejection)}
 
-    def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
-        """Nothing: what waits has been parsed when it was read."""
-
     @property
     def progress(self) -> tuple[int, str]:
         """The offset to commit with what has been taken."""
@@ -209,12 +178,6 @@ class SendBackPartition:
         """The first offset that has not been sent on."""
         first = self._waiting.first_offset
         return self.position if first is None else first
-
-    def tick(self, now_ms: int) -> None:
-        """Nothing to do between transactions."""
-
-    def close(self) -> None:
-        """Nothing is held but memory."""
 
     def confirm(self) -> None:
         """What was taken is sent on and the progress committed."""

@@ -225,7 +225,6 @@ class WheelPartition:
 
     @property
     def replayed(self) -> tuple[int, int]:
-        """Offsets read again since the start, and of how many."""
         return self._intake.replayed
 
     def offer(self, messages: Sequence[Message], now_ms: int) -> None:
@@ -284,7 +283,6 @@ class WheelPartition:
 
     @property
     def note(self) -> str:
-        """What an operator should know of it though nothing is held up; empty when there is nothing."""
         changes = len(self._intake.plans.since)
         plan_is_old = (
             f"settings have changed {changes} times since the oldest pending message was written: "
@@ -295,8 +293,11 @@ class WheelPartition:
         return "; ".join(note for note in notes if note)
 
     @property
+    def waits_for_delivery(self) -> bool:
+        return self.is_full
+
+    @property
     def is_disk_full(self) -> bool:
-        """Whether intake is paused for want of room and nothing else."""
         return self._intake.pause.is_disk_full
 
     @property
@@ -399,9 +400,12 @@ class WheelPartition:
         self._in_hand.hold([])
         self._tell_outcomes(self._intake.confirm(self._taken_watermark, self._committed), self._committed)
 
-    def bury(self, records: list[Outgoing]) -> None:
-        """Of what was taken, these go to the dead letters; has to be called before `progress` is asked for."""
-        self._buried = records
+    def bury(self, records: Sequence[Outgoing]) -> None:
+        self._buried = list(records)
+
+    def unsee(self) -> bool:
+        """Never: due times do not depend on the clock."""
+        return False
 
     def put_back(self) -> None:
         self._ready.put_back()
