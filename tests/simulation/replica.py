@@ -36,9 +36,9 @@ class Replica:
         self.name = name
         self.settings = world.settings
         """Which hold from its next life on."""
-        self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, world.clock.monotonic_ms)
-        self.loop: Loop | None = None
         self.host_clock = ClockAhead(world.clock, ahead_ms)
+        self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, self.host_clock)
+        self.loop: Loop | None = None
         self.clock = HighWaterClock(self.host_clock)
         self._world = world
         self._process: Process | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from sidecar import leftovers
 from sidecar.dispatch import levels, send_back, wheel, wheel_intake
 from sidecar.intake import columns, enqueue_get
 from sidecar.store import slot_walks, timer_log, timer_wheel
@@ -28,6 +29,11 @@ def is_read_in_columns(seed: int) -> bool:
     return random.Random(f"{seed}-columns").choice([True, False])
 
 
+def looks_for_leftovers_ms(seed: int) -> int:
+    """With half of the seeds, what another replica has by now is removed while the history lasts."""
+    return random.Random(f"{seed}-leftovers").choice([10_000, leftovers.LOOK_EVERY_MS])
+
+
 def is_walked(seed: int) -> bool:
     """With half of the seeds, every slot is followed from record to record."""
     return random.Random(f"{seed}-walks").choice([True, False])
@@ -46,6 +52,7 @@ def small_stretches(seed: int) -> Iterator[None]:
             (timer_wheel, "_LAST_CHUNK_SLOTS", 16),
             (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
             (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
+            (leftovers, "LOOK_EVERY_MS", looks_for_leftovers_ms(seed)),
         ]
         if is_read_in_columns(seed):
             bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]
