@@ -449,7 +449,9 @@ def test_a_partition_that_was_stopped_is_not_told_as_such_by_the_next_session() 
         raise ClientsLostError("fenced")
 
     loop, process = session()
+    read_meanwhile = [health.stopped]  # as a web thread does
     run(world, loop, lambda: bool(health.stopped))
+    read_meanwhile.append(health.stopped)
     world.schedule(120)
     with pytest.raises(ClientsLostError):
         loop.run(lost)
@@ -458,6 +460,7 @@ def test_a_partition_that_was_stopped_is_not_told_as_such_by_the_next_session() 
     loop, _ = session()
     run(world, loop, lambda: len(world.delivered()) >= 100)
     assert not health.stopped
+    assert [list(stopped) for stopped in read_meanwhile] == [[], [f"{topic}-0"]], "a reader's never changes"
     assert world.metrics.stopped_partitions._value.get() == 0
 
 
