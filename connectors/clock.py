@@ -7,12 +7,18 @@ from typing import Protocol
 class Clock(Protocol):
     """What `connectors.testing.ManualClock` offers too."""
 
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; may step when the host's clock is set."""
+
     def monotonic_ms(self) -> float:
         """Milliseconds since some moment; never goes back."""
 
 
 class SystemClock:
     """The host's."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
         return time.monotonic_ns() / 1_000_000

@@ -134,17 +134,10 @@ class Accounts:
             known_end: the end of a partition's log, None where it is not known.
         """
         self._rejection_log.tick()
-        self._tell_waiting(sources)
         self._tell_figures(sources)
+        self._tell_waiting()
         self._tell_lag(sources, known_end)
         self._tell_clock_steps()
-
-    def _tell_waiting(self, sources: Sequence[Source]) -> None:
-        waiting: Counter[str] = Counter()
-        for source in sources:
-            waiting[self._queue_of(source.topic)] += source.waiting
-        for queue in self._queues:
-            self._metrics.waiting.labels(queue).set(waiting[queue])
 
     def _tell_figures(self, sources: Sequence[Source]) -> None:
         wheels = {source: source.figures for source in sources if isinstance(source, WheelPartition)}
@@ -170,6 +163,13 @@ class Accounts:
         metrics.store_quota_bytes.set(quota_bytes)
         largest_bytes = max((one.disk_bytes for one in of_each), default=0)
         metrics.store_quota_ratio.set(largest_bytes / quota_bytes if quota_bytes else 0)
+
+    def _tell_waiting(self) -> None:
+        waiting: Counter[str] = Counter()
+        for place in self._told.places:
+            waiting[place.queue] += place.waiting
+        for queue in self._queues:
+            self._metrics.waiting.labels(queue).set(waiting[queue])
 
     def _tell_lag(self, sources: Sequence[Source], known_end: Callable[[Place], int | None]) -> None:
         unread: Counter[str] = Counter()

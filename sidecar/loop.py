@@ -108,6 +108,7 @@ class Loop:
             topics.count_group_topics,
         )
         self._accounts = Accounts(settings, clock, metrics, queue_of, told or Told(), spans)
+        fs = file_system or RealFileSystem()
         maker = SourceMaker(
             settings,
             clock,
@@ -115,7 +116,7 @@ class Loop:
             self._destinations,
             self._accounts,
             outcomes or CancelOutcomes(names.wheel),
-            file_system or RealFileSystem(),
+            fs,
         )
         self._outages = maker.outages
         onward = {
@@ -139,7 +140,7 @@ class Loop:
         self._now_and_then_ms = clock.monotonic_ms()
         self._metrics = metrics
         self._collector = IdleCollector(clock)
-        self._leftovers = Leftovers(settings.data_dir, settings.plan.roll_window_ms, clock)
+        self._leftovers = Leftovers(settings.data_dir, settings.plan.roll_window_ms, clock, fs)
         self._intake = EnqueueGet(
             clients.consumer,
             names.schedule_topics(settings.levels),

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from connectors.clients import Clients, KafkaClients
+from connectors.clock import SystemClock
 from connectors.contract import TopicKind, TopicNames, is_legal_topic_name
 from connectors.dead_letters.cluster import Cluster, Place, Ranges
 from connectors.dead_letters.errors import (
@@ -265,7 +266,8 @@ class DeadLetters:
         ledger = self._ledger([topic])
         failures: list[KafkaError] = []
         producers = [] if dry_run else self._producers(topic, ledger, failures)
-        pace = Pace(rate, wait, time.monotonic)
+        clock = SystemClock()
+        pace = Pace(rate, wait, clock)
         with self._executor() as executor:
             redrive = Redrive(
                 planner,
@@ -278,6 +280,7 @@ class DeadLetters:
                 lambda: self._make_parked(parked or ""),
                 executor,
                 pace,
+                clock,
             )
             ends = self._cluster.ends([topic])
             progress = _Progress(on_progress, ends)

@@ -1,6 +1,5 @@
 """What reading and redriving ask of Kafka."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, OffsetSpe
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.clients import Clients
-from connectors.clock import Deadline
+from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
 from connectors.kafka_errors import PASSING, is_about_group
@@ -263,14 +262,13 @@ def _offsets(
 
 def until_answered(call: Callable[[float], object]) -> None:
     """Repeat a call until Kafka has answered it: a time-out is not an abort."""
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline = Deadline(SystemClock(), _PATIENCE_S)
     while True:
         try:
             call(_CALL_TIMEOUT_S)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
-            is_over = time.monotonic() > deadline_s
-            if error.fatal() or error.txn_requires_abort() or is_over or not error.retriable():
+            if error.fatal() or error.txn_requires_abort() or not deadline.left_s or not error.retriable():
                 raise
         else:
             return

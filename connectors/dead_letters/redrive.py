@@ -9,7 +9,6 @@ A message that Kafka refuses fails the transaction that it is in. That is aborte
 alone; it stays where it is, and is told of.
 """
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from connectors.clock import Clock
 from connectors.dead_letters.cluster import Place, until_answered
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError, TakenOverError
 from connectors.dead_letters.ledger import Ledger
@@ -63,11 +63,11 @@ Item = tuple[Message, Move | None, bool]
 class Pace:
     """Keeps to so many messages a second."""
 
-    def __init__(self, rate: int | None, wait: Callable[[float], object], monotonic: Callable[[], float]) -> None:
+    def __init__(self, rate: int | None, wait: Callable[[float], object], clock: Clock) -> None:
         self._rate = rate
         self._wait = wait
-        self._monotonic = monotonic
-        self._began_s = monotonic()
+        self._clock = clock
+        self._began_s = self._monotonic_s
         self._sent = 0
 
     @property
@@ -80,11 +80,15 @@ class Pace:
         if self._rate is None or count == 0:
             return
         self._sent += count
-        ahead_s = self._began_s + self._sent / self._rate - self._monotonic()
+        ahead_s = self._began_s + self._sent / self._rate - self._monotonic_s
         if ahead_s > 0:
             self._wait(ahead_s)
         elif ahead_s < -1:  # what was missed, by a filter or a broker that was away, is not made up for
-            self._began_s = self._monotonic() - self._sent / self._rate
+            self._began_s = self._monotonic_s - self._sent / self._rate
+
+    @property
+    def _monotonic_s(self) -> float:
+        return self._clock.monotonic_ms() / 1000
 
 
 class InHand(NamedTuple):
@@ -120,6 +124,7 @@ class Redrive:
         make_parked: Callable[[], str | None],
         executor: Executor,
         pace: Pace,
+        clock: Clock,
     ) -> None:
         self._plan = planner.plan
         self._chosen = chosen
@@ -132,6 +137,7 @@ class Redrive:
         self._make_parked = make_parked
         self._executor = executor
         self._pace = pace
+        self._clock = clock
         self._turn = 0
         self._attempts = 0
         self._in_hand: InHand | None = None
@@ -263,7 +269,7 @@ class Redrive:
         by_partition: dict[int, list[tuple[int, bool]]] = defaultdict(list)
         for message, move, is_done in items:
             by_partition[message.partition() or 0].append((message.offset() or 0, move is not None or is_done))
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock.now_ms()
         entries = [
             self._ledger.entry((self._topic, partition), ranges, now_ms)
             for partition, offsets in by_partition.items()

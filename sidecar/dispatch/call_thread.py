@@ -44,27 +44,6 @@ class Caller(Protocol):
         """End the thread as soon as its call returns."""
 
 
-class InlineCaller:
-    """Runs each call at once, in the caller's thread: for simulations, which are their own Kafka."""
-
-    def __init__(self) -> None:
-        self._failure: BaseException | None = None
-
-    def submit(self, call: Call) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001
-            self._failure = error
-
-    def result(self, give_up: Callable[[], bool]) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def close(self) -> None:
-        pass
-
-
 class CallThread:
     """Runs each call in one daemon thread.
 

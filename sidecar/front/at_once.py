@@ -16,7 +16,6 @@ making them ends the one that is left, for good or for ill, and the ledger tells
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,7 +27,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.clients import Clients
-from connectors.clock import Clock, Deadline
+from connectors.clock import Clock, Deadline, SystemClock
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka_errors import REFUSALS
@@ -173,7 +172,7 @@ class AtOnce:
         make_scheduler: Callable[[], TransactionalScheduler],
         make_ledger: Callable[[], KeyLedger],
         clock: Clock,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = lambda: SystemClock().now_ms(),
     ) -> None:
         self._make_scheduler = make_scheduler
         self._make_ledger = make_ledger

@@ -5,7 +5,6 @@ transaction (`at_once`): all or nothing, each key once.
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
@@ -19,6 +18,7 @@ from connectors.durations import format_duration
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError, ScheduleError, carried, check_cancellable
+from sidecar.clock import SystemClock
 from sidecar.front.at_once import Begin, Key, TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import ACKNOWLEDGED_WITHIN_S, FrontKafka, acknowledged
@@ -291,7 +291,7 @@ class _Checks:
         if wanted.deliver_at is not None and wanted.deliver_at.timestamp() < 0:
             raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1970, where no clock of Kafka's begins")])
         if wanted.deliver_at is not None:
-            name, delay_ms = "deliver_at", int(wanted.deliver_at.timestamp() * 1000) - time.time_ns() // 1_000_000
+            name, delay_ms = "deliver_at", int(wanted.deliver_at.timestamp() * 1000) - SystemClock().now_ms()
         if isinstance(wanted, ScheduleRequest) and wanted.level is not None:
             name, delay_ms = "level", self._settings.levels.delay_ms(wanted.level)
         if delay_ms is not None and delay_ms > longest_ms:

@@ -7,7 +7,6 @@ request goes on where it stopped.
 
 import asyncio
 import threading
-import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import structlog
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters import DEFAULT_MAX_REDRIVES, DeadLettersError, Filter, Redriven
 from sidecar.front.dead_letters import FILTERS_MAX, Group, answered, chosen_by, problem_of
 from sidecar.front.kafka import FrontKafka
@@ -197,9 +197,9 @@ class Jobs:
     def close(self, within_s: float = ENDED_WITHIN_S) -> None:
         """Have them stop, and wait for that: readers of the destinations wait out a transaction that is left open."""
         self.ask_to_stop()
-        deadline_s = time.monotonic() + within_s
+        deadline = Deadline(SystemClock(), within_s)
         for job in self.all():
-            job.has_ended.wait(max(0.0, deadline_s - time.monotonic()))
+            job.has_ended.wait(deadline.left_s)
 
     def add(self, job: Job) -> None:
         """Raises ProblemError where the group is being redriven, or too many are."""

@@ -103,7 +103,7 @@ class EnqueueGet:
     def close(self) -> None:
         """Close every source: the session is over, and what the consumer still tells is of no interest."""
         self._is_closed = True
-        self._health.stopped.clear()  # the next session finds out by itself
+        self._health.stopped = {}  # the next session finds out by itself
         self._drop(list(self.sources))
 
     def fail(self, source: Source, error: Exception) -> None:
@@ -434,7 +434,8 @@ class EnqueueGet:
                 source.close()
             self._forget(place)
             self._reopening.forget(place)
-            self._health.stopped.pop(_name(place), None)
+        dropped = {_name(place) for place in places}
+        self._health.stopped = {name: why for name, why in self._health.stopped.items() if name not in dropped}
         self._tell_assignment()
 
     def _stop(self, place: Place, reason: str) -> None:
@@ -445,7 +446,7 @@ class EnqueueGet:
             self._consumer.pause([TopicPartition(*place)])
             self._forget(place)
         self._reopening.forget(place)
-        self._health.stopped[_name(place)] = reason
+        self._health.stopped = {**self._health.stopped, _name(place): reason}
         self._tell_assignment()
         log.error(
             "partition stopped",

@@ -100,6 +100,12 @@ def load(path: Path, fs: FileSystem) -> Checkpoint | None:
     return decode(data, path)
 
 
+def saved_ms(path: Path, fs: FileSystem) -> int | None:
+    """When the checkpoint that `load` finds was saved, epoch ms; None where there is none. Raises OSError."""
+    found = fs.modified_ms(path)
+    return fs.modified_ms(set_aside(path)) if found is None else found
+
+
 def remove(path: Path, fs: FileSystem) -> None:
     """Remove the checkpoint, whatever a `save` has left of it. Raises OSError."""
     fs.unlink(set_aside(path))

@@ -83,6 +83,9 @@ class FileSystem(Protocol):
     def size(self, path: Path) -> int | None:
         """Bytes in the file, None where there is none."""
 
+    def modified_ms(self, path: Path) -> int | None:
+        """When the file was last written to, epoch ms by the host's clock; None where there is none."""
+
     def rename(self, source: Path, target: Path) -> None:
         """Put `source` in the place of `target` in one step."""
 
@@ -91,6 +94,9 @@ class FileSystem(Protocol):
 
     def listdir(self, path: Path) -> list[str]:
         """Names in a directory."""
+
+    def rmdir(self, path: Path) -> None:
+        """Remove a directory that is empty. Raises OSError."""
 
     def makedirs(self, path: Path) -> None:
         """Make a directory and its parents where they are absent."""
@@ -183,6 +189,12 @@ class RealFileSystem:
         except FileNotFoundError:
             return None
 
+    def modified_ms(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return None
+
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
 
@@ -191,6 +203,9 @@ class RealFileSystem:
 
     def listdir(self, path: Path) -> list[str]:
         return [entry.name for entry in path.iterdir()]
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
 
     def makedirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ TimerWheel slot, 32 bytes (`Slot.SIZE`):
     8       8     first_pos  TimerLog position of the slot's oldest record
     16      8     last_pos   TimerLog position of the slot's newest record
     24      4     num        messages in the slot, cancelled ones not counted; 0 or less: the slot is empty
-    28      4     magic      the caller's
+    28      4     magic      0, or what was there; it has no use in RocketMQ either
 
 Worked example: with slots of 1,000 ms a record written at 10,000 with delayed_time 2,500 is due at 12,500 and belongs
 to the slot with time_ms 12,000. RocketMQ keeps `time_ms / precision` in the slot; here the field is what its name says.
@@ -47,8 +47,6 @@ FORMAT_VERSION = 4
 
 BLANK = -1
 """A position or time that is none (`TimerWheel.BLANK`)."""
-IGNORE = -2
-"""An argument that leaves its field as it is (`TimerWheel.IGNORE`)."""
 MAGIC_BLANK = -1
 """The magic of the record that closes a segment (`TimerLog.BLANK_MAGIC_CODE`)."""
 MAGIC_DEFAULT = 1
@@ -93,15 +91,6 @@ class Slot(NamedTuple):
 
 
 EMPTY_SLOT = Slot(time_ms=BLANK, first_pos=BLANK, last_pos=BLANK, num=0, magic=0)
-
-
-def new_records(count: int) -> RecordArray:
-    """`count` records of zeros with size, magic MAGIC_DEFAULT and prev_pos BLANK filled in."""
-    records = np.zeros(count, TIMER_LOG_RECORD)
-    records["size"] = RECORD_BYTES
-    records["prev_pos"] = BLANK
-    records["magic"] = MAGIC_DEFAULT
-    return records
 
 
 def due_ms(records: RecordArray) -> Int64Array:

@@ -146,11 +146,6 @@ class TimerLog:
         return self._position(self._end)
 
     @property
-    def record_count(self) -> int:
-        """Records kept."""
-        return self._end - self._start
-
-    @property
     def disk_bytes(self) -> int:
         """What the segments take."""
         return self._segments.disk_bytes(self.end_position)

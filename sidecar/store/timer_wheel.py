@@ -39,7 +39,6 @@ from sidecar.store.files import FileSystem, write_all
 from sidecar.store.layout import (
     BLANK,
     EMPTY_SLOT,
-    IGNORE,
     MAGIC_DELETE,
     SLOT_BYTES,
     TIMER_WHEEL_SLOT,
@@ -138,50 +137,11 @@ class TimerWheel:
         """All slots before that of `live_from_ms` have left the wheel; their places may be written over. Never back."""
         self.live_from_ms = max(self.live_from_ms, self.slot_time_ms(live_from_ms))
 
-    def put(self, time_ms: int, first_pos: int, last_pos: int, num: int = 1, magic: int = 0) -> None:
-        """Write a slot (`TimerWheel.putSlot`). Raises SlotConflict where a live slot of another lap stands."""
-        number, index = self._number(time_ms), self.slot_index(time_ms)
-        held_ms, held_num = int(self._slots["time_ms"][index]), int(self._slots["num"][index])
-        if held_num > 0 and held_ms != number * self.precision_ms and held_ms >= self.live_from_ms:
-            raise self._conflict(number * self.precision_ms, held_ms)
-        self._slots[index] = (number * self.precision_ms, first_pos, last_pos, num, magic)
-        self._touched(np.array([number], np.int64))
-
-    def revise(self, time_ms: int, first_pos: int, last_pos: int, *, num: int = IGNORE, force: bool = False) -> bool:
-        """Change the slot's positions and num where they are not IGNORE (`TimerWheel.reviseSlot`); True if it did.
-
-        A slot of another lap is left alone, or with `force` put anew: first_pos IGNORE is then last_pos, num IGNORE 1.
-        Raises SlotConflict as `put` does.
-        """
-        held = self.slot(time_ms)
-        if held.time_ms == BLANK:
-            if force:
-                self.put(time_ms, last_pos if first_pos == IGNORE else first_pos, last_pos, 1 if num == IGNORE else num)
-            return force
-        self.put(
-            time_ms,
-            held.first_pos if first_pos == IGNORE else first_pos,
-            held.last_pos if last_pos == IGNORE else last_pos,
-            held.num if num == IGNORE else num,
-            held.magic,
-        )
-        return True
-
-    def put_batch(
-        self, times_ms: Int64Array, positions: Int64Array, num_deltas: Int32Array | None = None
-    ) -> Int64Array:
-        """`prepare_batch` and `apply` in one; returns each record's prev_pos, shape (n,). Raises SlotConflict."""
-        batch = self.prepare_batch(times_ms, positions, num_deltas)
-        self.apply(batch)
-        return batch.prev_positions
-
-    def prepare_batch(
-        self, times_ms: Int64Array, positions: Int64Array, num_deltas: Int32Array | None = None
-    ) -> SlotBatch:
+    def prepare_batch(self, times_ms: Int64Array, positions: Int64Array, num_deltas: Int32Array) -> SlotBatch:
         """Put records on the wheel, without writing yet, so that a failed append to the log leaves no trace here.
 
         `times_ms` (n,): any time within each record's slot. `positions` (n,): ascending, behind all on the wheel.
-        `num_deltas` (n,): what each adds to num, 1 by default (RocketMQ: -1 for a delete).
+        `num_deltas` (n,): what each adds to num: 1, or -1 for a delete.
 
         Raises SlotConflict where a slot's place is held by a live slot of another lap; ValueError for a negative time.
         """
@@ -221,10 +181,9 @@ class TimerWheel:
         prev_positions = np.empty(count, np.int64)
         prev_positions[order] = prev_sorted
 
-        added = ends - starts if num_deltas is None else np.add.reduceat(num_deltas[order], starts)
         slots["first_pos"] = np.where(mine, slots["first_pos"], sorted_positions[starts])
         slots["last_pos"] = sorted_positions[ends - 1]
-        slots["num"] = np.where(mine, slots["num"], 0) + added
+        slots["num"] = np.where(mine, slots["num"], 0) + np.add.reduceat(num_deltas[order], starts)
         slots["magic"] = np.where(mine, slots["magic"], 0)
         slots["time_ms"] = slot_ms
         return SlotBatch(prev_positions, numbers, indexes, slots, self._generation)
@@ -239,10 +198,6 @@ class TimerWheel:
     def num(self, time_ms: int) -> int:
         """Records in the slot of a time (`TimerWheel.getNum`)."""
         return self.slot(time_ms).num
-
-    def num_from(self, time_ms: int) -> int:
-        """Records in the slots from that of `time_ms` on, over a lap (`TimerWheel.getAllNum`)."""
-        return sum(int(slots["num"].sum()) for _, slots in self._occupied(self._number(time_ms), self._length))
 
     def next_occupied(self, time_ms: int) -> int | None:
         """When the first occupied slot from that of `time_ms` on begins, epoch ms; None where there is none in a lap.
@@ -348,18 +303,6 @@ class TimerWheel:
             sums = np.bincount(buckets - lowest, weights=slots["num"])
             totals[lowest : lowest + len(sums)] += sums.astype(np.int64)
         return totals
-
-    def check_phy_pos(self, time_start_ms: int, max_position: int) -> int | None:
-        """The lowest first_pos among slots from `time_start_ms` on whose last_pos exceeds `max_position`, or None.
-
-        (`TimerWheel.checkPhyPos`.) With `max_position` -1 that is the lowest position the wheel still needs.
-        """
-        lowest: int | None = None
-        for _, slots in self._occupied(self._number(time_start_ms), self._length):
-            first_pos = slots["first_pos"][slots["last_pos"] > max_position]
-            if len(first_pos):
-                lowest = int(first_pos.min()) if lowest is None else min(lowest, int(first_pos.min()))
-        return lowest
 
     def fill(self, scan: Iterable[tuple[Int64Array, RecordArray]]) -> None:
         """Put on an empty wheel what a scan of the timer log yields, less what has left: (positions, records) in order.

@@ -15,10 +15,11 @@ from zlib_ng.zlib_ng import crc32
 
 from sidecar.records import decode_record, encode_record, for_disk, source_headers
 from sidecar.store.errors import StoreError
-from sidecar.store.layout import BLANK, RECORD_BYTES, Slot, new_records
+from sidecar.store.layout import BLANK, RECORD_BYTES, Slot
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
 from sidecar.store.timer_log import TimerLog, in_log_order
 from tests.fuzz.memory_disk import memory_disk
+from tests.support.slots import new_records
 
 SEGMENT_BYTES = 256
 DIRECTORY = Path("/log")

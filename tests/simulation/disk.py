@@ -1,6 +1,6 @@
 """A disk in memory that outlives its processes, and does to them what disks do.
 
-    disk = Disk(random.Random(seed), rate, clock.monotonic_ms)
+    disk = Disk(random.Random(seed), rate, clock)
     mount = disk.mount(process)            # a FileSystem for one life of one process
     Loop(..., file_system=mount)
     disk.boot(mount)                       # the life is over: what it has mapped or open it can no longer change
@@ -26,8 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from connectors.testing import Process, SimulatedCrash
+from sidecar.clock import Clock
 
-_EFFECTS = ("write", "rename", "truncate", "unlink", "allocate", "create", "sync")
+_EFFECTS = ("write", "rename", "truncate", "unlink", "rmdir", "allocate", "create", "sync")
 LABELS: tuple[str, ...] = (
     *(f"{effect}:{side}" for effect in _EFFECTS for side in ("before", "after")),
     "write:torn",
@@ -50,13 +51,14 @@ _UNSYNCED_NAMES_MAX = 20
 
 
 class Inode:
-    """A file: its bytes, and those that a sync has made durable."""
+    """A file: its bytes, those that a sync has made durable, and when it was last written to."""
 
-    __slots__ = ("data", "synced")
+    __slots__ = ("data", "modified_ms", "synced")
 
-    def __init__(self, data: bytes = b"", synced: bytes = b"") -> None:
+    def __init__(self, data: bytes = b"", synced: bytes = b"", *, modified_ms: int = 0) -> None:
         self.data = bytearray(data)
         self.synced = synced
+        self.modified_ms = modified_ms
 
     def sync(self) -> None:
         self.synced = bytes(self.data)
@@ -68,13 +70,13 @@ class Disk:
     Args:
         chance: decides what goes wrong.
         rate: how probable a fault is at a label.
-        now_ms: for how long the disk stays full is measured by this.
+        clock: the machine's.
     """
 
-    def __init__(self, chance: random.Random, rate: float, now_ms: Callable[[], float]) -> None:
+    def __init__(self, chance: random.Random, rate: float, clock: Clock) -> None:
         self.chance = chance
         self.rate = rate
-        self.now_ms = now_ms
+        self.clock = clock
         self.files: dict[Path, Inode] = {}
         self.boots = 1
         """Runs of the operating system."""
@@ -98,7 +100,7 @@ class Disk:
 
     def fill(self, for_ms: float) -> None:
         """Nothing can be written for so long."""
-        self._full_until_ms = self.now_ms() + for_ms
+        self._full_until_ms = self.clock.monotonic_ms() + for_ms
 
     def stop(self) -> None:
         """Nothing more goes wrong."""
@@ -146,7 +148,8 @@ class Disk:
             self.files.clear()
         elif kind == "stale":
             if self._snapshots:
-                self.files = {path: Inode(data) for path, data in self.chance.choice(self._snapshots).items()}
+                files, now_ms = self.chance.choice(self._snapshots), self.clock.now_ms()
+                self.files = {path: Inode(data, modified_ms=now_ms) for path, data in files.items()}
         else:
             told += self._damage_file(kind)
         self._settle()
@@ -191,7 +194,7 @@ class Disk:
 
     def is_full(self, label: str) -> bool:
         """Whether there is no room for this."""
-        if self.now_ms() < self._full_until_ms:
+        if self.clock.monotonic_ms() < self._full_until_ms:
             self.hits[label] += 1
             return True
         if self.goes_wrong(label):
@@ -215,7 +218,7 @@ class Mount:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
             self.room_for("create:full")
             self.point("create:before")
-            self.disk.files[path] = Inode()
+            self.disk.files[path] = Inode(modified_ms=self.disk.clock.now_ms())
             self.disk.renamed()
             self.point("create:after")
         return MemoryFile(self, self.disk.files[path])
@@ -227,7 +230,7 @@ class Mount:
     def allocate(self, path: Path, size: int) -> None:
         self.room_for("allocate:full")
         self.point("allocate:before")
-        self.disk.files[path] = Inode(bytes(size))
+        self.disk.files[path] = Inode(bytes(size), modified_ms=self.disk.clock.now_ms())
         self.disk.renamed()
         self.point("allocate:after")
 
@@ -235,6 +238,11 @@ class Mount:
         self.alive()
         inode = self.disk.files.get(path)
         return None if inode is None else len(inode.data)
+
+    def modified_ms(self, path: Path) -> int | None:
+        self.alive()
+        inode = self.disk.files.get(path)
+        return None if inode is None else inode.modified_ms
 
     def rename(self, source: Path, target: Path) -> None:
         self.point("rename:before")
@@ -250,7 +258,15 @@ class Mount:
 
     def listdir(self, path: Path) -> list[str]:
         self.alive()
-        return [found.name for found in self.disk.files if found.parent == path]
+        depth = len(path.parts)
+        return list({found.parts[depth]: None for found in self.disk.files if path in found.parents})
+
+    def rmdir(self, path: Path) -> None:
+        """There are none but those with files in them."""
+        self.point("rmdir:before")
+        if self.listdir(path):
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        self.point("rmdir:after")
 
     def makedirs(self, path: Path) -> None:
         self.alive()
@@ -323,6 +339,7 @@ class MemoryFile:
         if len(held) < position:
             held.extend(bytes(position - len(held)))
         held[position : position + len(data)] = data
+        self._inode.modified_ms = self._mount.disk.clock.now_ms()
 
     def size(self) -> int:
         return len(self._inode.data)
@@ -332,6 +349,7 @@ class MemoryFile:
         held = self._inode.data
         del held[size:]
         held.extend(bytes(size - len(held)))
+        self._inode.modified_ms = self._mount.disk.clock.now_ms()
         self._mount.point("truncate:after")
 
     def sync(self) -> None:

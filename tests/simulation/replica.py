@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from connectors.testing import Process, SimulatedCrash
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
 from sidecar.health import Health
@@ -17,7 +16,8 @@ from sidecar.pending import PendingAnswer, PendingQuery
 from tests.simulation.disk import Disk, Mount
 from tests.simulation.ledger import Violation
 from tests.simulation.oracle import METRICS
-from tests.simulation.test_loop_on_fake import LateCaller, make_clients
+from tests.simulation.test_loop_on_fake import make_clients
+from tests.support.callers import InlineCaller, LateCaller
 from tests.support.host_clock import ClockAhead
 from tests.support.steps import result_of
 
@@ -36,9 +36,9 @@ class Replica:
         self.name = name
         self.settings = world.settings
         """Which hold from its next life on."""
-        self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, world.clock.monotonic_ms)
-        self.loop: Loop | None = None
         self.host_clock = ClockAhead(world.clock, ahead_ms)
+        self.disk = Disk(random.Random(f"{world.seed}-{name}-disk"), world.disk_rate, self.host_clock)
+        self.loop: Loop | None = None
         self.clock = HighWaterClock(self.host_clock)
         self._world = world
         self._process: Process | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from sidecar import plan
+from sidecar import leftovers, plan
 from sidecar.dispatch import levels, send_back, wheel, wheel_intake
 from sidecar.intake import columns, enqueue_get
 from sidecar.store import slot_walks, timer_log, timer_wheel
@@ -27,6 +27,11 @@ def piece_records(seed: int) -> int:
 def is_read_in_columns(seed: int) -> bool:
     """With half of the seeds, two or three neighbours are enough to be read column by column."""
     return random.Random(f"{seed}-columns").choice([True, False])
+
+
+def looks_for_leftovers_ms(seed: int) -> int:
+    """With half of the seeds, what another replica has by now is removed while the history lasts."""
+    return random.Random(f"{seed}-leftovers").choice([10_000, leftovers.LOOK_EVERY_MS])
 
 
 def is_walked(seed: int) -> bool:
@@ -53,6 +58,7 @@ def small_stretches(seed: int) -> Iterator[None]:
             (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
             (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
             (plan, "NEIGHBOURS", 1),
+            (leftovers, "LOOK_EVERY_MS", looks_for_leftovers_ms(seed)),
         ]
         if is_read_in_columns(seed):
             bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]

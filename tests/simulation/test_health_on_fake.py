@@ -8,11 +8,12 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import Call, InlineCaller
+from sidecar.dispatch.call_thread import Call
 from sidecar.dispatch.levels import LevelPartition
 from sidecar.health import Health, State
 from sidecar.loop import Loop
 from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run, watched
+from tests.support.callers import InlineCaller
 
 
 def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:

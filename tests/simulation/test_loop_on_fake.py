@@ -13,7 +13,7 @@ from connectors.kafka import consumer_config, transactional_config
 from connectors.testing import TIME_OUT, InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import Call, Caller, InlineCaller
+from sidecar.dispatch.call_thread import Caller
 from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
 from sidecar.health import Health
@@ -22,29 +22,12 @@ from sidecar.loop import Loop
 from sidecar.metrics import Metrics
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
+from tests.support.callers import InlineCaller, LateCaller
 from tests.support.host_clock import ClockAhead
 
 LEVELS = "1s 5s 10s"
 DELAYS_MS = (1_000, 5_000, 10_000)
 DAY_MS = 86_400_000
-
-
-class LateCaller:
-    """Runs each call when its result is asked for: as late as the thread that does it in the field may."""
-
-    def __init__(self) -> None:
-        self._call: Call | None = None
-
-    def submit(self, call: Call) -> None:
-        self._call = call
-
-    def result(self, give_up: Callable[[], bool]) -> None:
-        call, self._call = self._call, None
-        assert call is not None
-        call()
-
-    def close(self) -> None:
-        pass
 
 
 class World:
@@ -470,7 +453,9 @@ def test_a_partition_that_was_stopped_is_not_told_as_such_by_the_next_session() 
         raise ClientsLostError("fenced")
 
     loop, process = session()
+    read_meanwhile = [health.stopped]  # as a web thread does
     run(world, loop, lambda: bool(health.stopped))
+    read_meanwhile.append(health.stopped)
     world.schedule(120)
     with pytest.raises(ClientsLostError):
         loop.run(lost)
@@ -479,6 +464,7 @@ def test_a_partition_that_was_stopped_is_not_told_as_such_by_the_next_session() 
     loop, _ = session()
     run(world, loop, lambda: len(world.delivered()) >= 100)
     assert not health.stopped
+    assert [list(stopped) for stopped in read_meanwhile] == [[], [f"{topic}-0"]], "a reader's never changes"
     assert world.metrics.stopped_partitions._value.get() == 0
 
 

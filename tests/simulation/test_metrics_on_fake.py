@@ -1,8 +1,11 @@
 """What the loop tells of itself, on an in-memory Kafka whose clock the test moves."""
 
+from pathlib import Path
+
 import pytest
 
 from sidecar.loop import NOW_AND_THEN_MS, Loop
+from tests.simulation.test_pending_on_fake import WheelWorld
 from tests.simulation.test_send_back_on_fake import World
 from tests.support.logged import logged
 
@@ -38,6 +41,21 @@ def test_lag_is_what_is_unread_and_what_is_not_committed(world: World) -> None:
     assert value_of(world, "timewheel_uncommitted_offsets", queue="5") == 0
     assert value_of(world, "timewheel_rejected_records_total", code="UNKNOWN_DESTINATION") == 7
     assert value_of(world, "timewheel_dead_letters_total", group="g") == 7
+
+
+def test_what_is_on_the_wheel_waits_on_the_disk_too(tmp_path: Path) -> None:
+    world = WheelWorld(tmp_path)
+    loop = world.begun()
+    producer = world.kafka.producer({})
+    for _ in range(5):
+        headers = [("REAL_TOPIC", b"orders"), ("TIMER_DELAY_SEC", b"600")]
+        producer.produce(world.names.wheel, b"v", headers=headers)
+    producer.flush(1)
+    for _ in range(3):
+        loop.turn()
+        world.clock.advance(NOW_AND_THEN_MS)
+    assert sum(wheel.waiting for wheel in world.wheels(loop)) == 0, "none of them is at hand"
+    assert world.metrics.registry.get_sample_value("timewheel_waiting_records", {"queue": "wheel"}) == 5
 
 
 def test_dead_letters_are_counted_by_group(world: World) -> None:

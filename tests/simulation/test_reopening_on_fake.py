@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.health import Health
 from sidecar.loop import Loop
 from sidecar.store.recovery import Case
 from tests.simulation.test_loop_on_fake import make_clients, run
 from tests.simulation.test_pending_on_fake import WheelWorld
 from tests.support.bad_sector import BadSectors
+from tests.support.callers import InlineCaller
 
 
 @pytest.mark.parametrize("file", ["checkpoint", "timerlog/*"])

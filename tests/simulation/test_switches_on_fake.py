@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.call_thread import InlineCaller
 from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.loop import Loop
 from sidecar.switches import Switches
 from tests.simulation.test_loop_on_fake import World, all_committed, begin, make_clients, run
+from tests.support.callers import InlineCaller
 
 
 class SwitchedWorld(World):

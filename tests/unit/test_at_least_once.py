@@ -6,9 +6,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from sidecar.dispatch.call_thread import CallThread, InlineCaller
+from sidecar.dispatch.call_thread import CallThread
 from sidecar.dispatch.transactions import AtLeastOnce, TransactionAbortedError
 from sidecar.errors import ClientsLostError, StoppedWaitingError
+from tests.support.callers import InlineCaller
 
 OFFSETS = [TopicPartition("SCHEDULE_TOPIC_XXXX-1", 0, 7)]
 

@@ -1,9 +1,17 @@
-"""The clock that does not go back."""
+"""The clock that does not go back, and who reads others."""
+
+import re
+from pathlib import Path
 
 import pytest
 
 from connectors.testing import ManualClock
 from sidecar.clock import HighWaterClock, SystemClock
+
+ROOT = Path(__file__).parents[2]
+READS_TIME = re.compile(
+    r"\btime\.(time|monotonic|perf_counter)(_ns)?\b|\bfrom time import|\b(datetime|date)\.(now|utcnow|today)\b"
+)
 
 
 def pass_ms(host: ManualClock, elapsed_ms: int, *, step_ms: int = 0) -> None:
@@ -83,3 +91,11 @@ def test_the_hosts_clocks_are_in_milliseconds() -> None:
     assert 1_600_000_000_000 < clock.now_ms() < 10_000_000_000_000
     earlier_ms = clock.monotonic_ms()
     assert clock.monotonic_ms() >= earlier_ms
+
+
+def test_only_the_clocks_commands_and_the_embedded_kafka_read_time() -> None:
+    """So says ARCHITECTURE.md: what decides or measures by time has it from a clock that a test can move."""
+    paths = [path for package in ("sidecar", "connectors") for path in (ROOT / package).rglob("*.py")]
+    readers = {str(path.relative_to(ROOT)) for path in paths if READS_TIME.search(path.read_text())}
+    others = {name for name in readers if not name.startswith(("sidecar/cli/", "connectors/embedded/"))}
+    assert others == {"sidecar/clock.py", "connectors/clock.py"}

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sidecar.store.files import RealFileSystem
 from sidecar.store.id_index import IdIndex
-from sidecar.store.layout import Int64Array, RecordArray, new_records
+from sidecar.store.layout import Int64Array, RecordArray
 from sidecar.store.timer_log import Block, TimerLog
+from tests.support.slots import new_records
 
 SEGMENT_BYTES = 1024
 """19 records."""

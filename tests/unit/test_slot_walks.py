@@ -9,11 +9,11 @@ import pytest
 
 from sidecar.store import slot_walks
 from sidecar.store.files import File, RealFileSystem
-from sidecar.store.layout import MAGIC_DEFAULT, RECORD_BYTES, TIMER_LOG_RECORD
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.slot_walks import SIDE_BY_SIDE, SlotWalks
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_wheel import TimerWheel
+from tests.support.slots import new_records, put
 
 PRECISION_MS = 1_000
 CALLS = ("will_need", "pread")
@@ -56,14 +56,10 @@ class Parts:
         self.walks = SlotWalks(self.log, self.wheel)
 
     def put(self, slots: list[int]) -> None:
-        records = np.zeros(len(slots), TIMER_LOG_RECORD)
-        records["size"] = RECORD_BYTES
-        records["magic"] = MAGIC_DEFAULT
+        records = new_records(len(slots))
         records["curr_write_time"] = np.array(slots, np.int64) * PRECISION_MS
-        batch = self.wheel.prepare_batch(records["curr_write_time"], self.log.positions_for(len(slots)))
-        records["prev_pos"] = batch.prev_positions
+        records["prev_pos"] = put(self.wheel, records["curr_write_time"], self.log.positions_for(len(slots)))
         self.log.append(records)
-        self.wheel.apply(batch)
 
     def walked(self, slot: int) -> list[int]:
         """Positions of its records, as far as its walk has come."""

@@ -11,7 +11,7 @@ import pytest
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.errors import SlotConflict, StoreError
 from sidecar.store.files import File, MappedFile, RealFileSystem, read_full, write_all
-from sidecar.store.layout import EMPTY_SLOT, RecordArray, new_records
+from sidecar.store.layout import EMPTY_SLOT, RecordArray
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner
@@ -20,6 +20,7 @@ from sidecar.store.timer_store import TimerStore
 from sidecar.store.timer_wheel import TimerWheel
 from tests.support.bad_sector import BadSectors
 from tests.support.checkpoints import a_checkpoint
+from tests.support.slots import new_records
 from tests.support.steps import result_of
 
 
@@ -227,7 +228,7 @@ def test_a_wheel_is_not_changed_by_a_batch_whose_append_failed(tmp_path: Path) -
     wheel = TimerWheel(tmp_path / "timerwheel", 30, 500, disk)
     records = new_records(5)
     records["delayed_time"] = 5_000
-    batch = wheel.prepare_batch(records["delayed_time"].astype(np.int64), log.positions_for(5))
+    batch = wheel.prepare_batch(records["delayed_time"].astype(np.int64), log.positions_for(5), np.ones(5, np.int32))
     records["prev_pos"] = batch.prev_positions
     disk.room = 100
     with pytest.raises(OSError, match="No space left"):

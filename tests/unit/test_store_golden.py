@@ -13,12 +13,13 @@ from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import UnknownFormatVersion
 from sidecar.store.files import RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
-from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms, new_records
+from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms
 from sidecar.store.opening import check_store, open_store
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_log import TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
+from tests.support.slots import new_records, put
 
 GOLDEN = Path(__file__).parent.parent / "golden" / f"store-v{FORMAT_VERSION}"
 FILES = (
@@ -66,7 +67,7 @@ def write_store(directory: Path) -> None:
     records["offset_py"], records["size_py"] = payload_log.append_batch(PAYLOADS)
     records["topic_hash"] = [1, -2, 3, -4, 2**31 - 1]
     records["reserved"] = [1, -2, 2**62, -(2**63), 2**63 - 1]
-    records["prev_pos"] = wheel.put_batch(due_ms(records), timer_log.positions_for(5))
+    records["prev_pos"] = put(wheel, due_ms(records), timer_log.positions_for(5))
     timer_log.append(records)
     wheel.flush()
     assert (timer_log.crcs(0, timer_log.mark()), wheel.crc()) == (CHECKPOINT.timer_log_crcs, CHECKPOINT.wheel_crc)

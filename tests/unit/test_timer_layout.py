@@ -7,7 +7,7 @@ from sidecar.store import layout
 
 def test_constants_are_rocketmqs() -> None:
     assert (layout.RECORD_BYTES, layout.SLOT_BYTES, layout.MIN_BLANK_BYTES) == (52, 32, 16)
-    assert (layout.BLANK, layout.IGNORE) == (-1, -2)
+    assert (layout.BLANK, layout.MAGIC_BLANK) == (-1, -1)
     assert (layout.MAGIC_DEFAULT, layout.MAGIC_ROLL, layout.MAGIC_DELETE) == (1, 2, 4)
 
 
@@ -46,13 +46,10 @@ def test_blank_record_is_the_head_of_a_record() -> None:
     assert {name: record[name] for name in blank} == dict(blank)
 
 
-def test_new_records_are_valid_and_due_at_write_time_plus_delay() -> None:
-    records = layout.new_records(2)
+def test_a_record_is_due_at_write_time_plus_delay() -> None:
+    records = np.zeros(2, layout.TIMER_LOG_RECORD)
     records["curr_write_time"] = [10_000, 1_700_000_000_000]
     records["delayed_time"] = [2_500, 2**31 - 1]
-    assert records["size"].tolist() == [52, 52]
-    assert records["prev_pos"].tolist() == [-1, -1]
-    assert records["magic"].tolist() == [1, 1]
     due = layout.due_ms(records)
     assert due.dtype == np.int64
     assert due.tolist() == [12_500, 1_700_000_000_000 + 2**31 - 1]

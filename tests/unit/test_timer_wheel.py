@@ -1,5 +1,6 @@
 """The timer wheel's slots. The figures are those of RocketMQ's TimerWheelTest."""
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -9,9 +10,10 @@ import pytest
 
 from sidecar.store.errors import SlotConflict, WrongFileSize
 from sidecar.store.files import RealFileSystem
-from sidecar.store.layout import EMPTY_SLOT, IGNORE, MAGIC_DELETE, Int64Array, new_records
+from sidecar.store.layout import EMPTY_SLOT, MAGIC_DELETE, Int64Array
 from sidecar.store.timer_log import TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
+from tests.support.slots import new_records, put
 from tests.support.steps import result_of
 
 SLOTS = 30
@@ -38,6 +40,18 @@ def wheel(tmp_path: Path) -> Iterator[TimerWheel]:
     made.close()
 
 
+def slot_in_file(wheel: TimerWheel, time_ms: int) -> tuple[int, ...]:
+    """As a program reads it that knows only RIP-43's layout."""
+    return struct.unpack_from("<qqqii", wheel.path.read_bytes(), 32 * wheel.slot_index(time_ms))
+
+
+def write_in_file(wheel: TimerWheel, time_ms: int, *fields: int) -> None:
+    """As such a program writes it."""
+    with wheel.path.open("r+b") as file:
+        file.seek(32 * wheel.slot_index(time_ms))
+        file.write(struct.pack("<qqqii", *fields))
+
+
 def int64(*values: int) -> Int64Array:
     return np.array(values, np.int64)
 
@@ -56,17 +70,29 @@ def test_the_default_file_has_38707200_bytes(tmp_path: Path) -> None:
     wheel = TimerWheel(tmp_path / "timerwheel", 604_800, 1_000, RealFileSystem())
     assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
     assert wheel.next_occupied(T_MS) is None
-    wheel.put(T_MS + 14 * 86_400_000 - 1, 0, 52)
+    put(wheel, [T_MS + 14 * 86_400_000 - 1], [0])
     assert wheel.next_occupied(T_MS) == T_MS + 14 * 86_400_000 - 1_000
     wheel.close()
 
 
 def test_what_is_put_is_got(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2, 3, 4)
+    put(wheel, [T_MS, T_MS + 1, T_MS + PRECISION_MS - 1], [1, 53, 105])
     slot = wheel.slot(T_MS)
-    assert (slot.first_pos, slot.last_pos, slot.num, slot.magic) == (1, 2, 3, 4)
+    assert (slot.first_pos, slot.last_pos, slot.num, slot.magic) == (1, 105, 3, 0)
     assert slot.time_ms == T_MS
     assert wheel.slot(T_MS + PRECISION_MS - 1) == slot
+    assert slot_in_file(wheel, T_MS) == slot
+
+
+def test_a_slots_magic_is_kept_until_another_lap_has_its_place(wheel: TimerWheel) -> None:
+    """`TimerWheel.Slot`: "no use now, just keep it"."""
+    write_in_file(wheel, T_MS, T_MS, 1, 2, 3, 4)
+    assert wheel.slot(T_MS) == (T_MS, 1, 2, 3, 4)
+    assert put(wheel, [T_MS], [52]).tolist() == [2]
+    assert wheel.slot(T_MS) == (T_MS, 1, 52, 4, 4)
+    wheel.advance(T_MS + PRECISION_MS)
+    put(wheel, [T_MS + LAP_MS], [104])
+    assert wheel.slot(T_MS + LAP_MS) == (T_MS + LAP_MS, 104, 104, 1, 0)
 
 
 @pytest.mark.parametrize("time_ms", [0, 500, T_MS, T_MS + 12_345])
@@ -76,7 +102,7 @@ def test_an_empty_slot_is_minus_one(wheel: TimerWheel, time_ms: int) -> None:
 
 
 def test_a_slot_of_another_lap_reads_as_empty(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2, 3, 4)
+    put(wheel, [T_MS], [1])
     assert wheel.slot(T_MS + LAP_MS) == EMPTY_SLOT
     assert wheel.slot(T_MS - LAP_MS) == EMPTY_SLOT
     assert wheel.num(T_MS + LAP_MS) == 0
@@ -84,61 +110,45 @@ def test_a_slot_of_another_lap_reads_as_empty(wheel: TimerWheel) -> None:
 
 def test_slots_at_the_epoch_are_like_others(wheel: TimerWheel) -> None:
     assert wheel.next_occupied(0) is None
-    assert wheel.put_batch(int64(0, 499, 29_999), int64(0, 52, 104)).tolist() == [-1, 0, -1]
+    assert put(wheel, [0, 499, 29_999], [0, 52, 104]).tolist() == [-1, 0, -1]
     assert wheel.slot(0) == (0, 0, 52, 2, 0)
     assert wheel.next_occupied(0) == 0
     assert wheel.next_occupied(500) == 29_500
     with pytest.raises(SlotConflict):
-        wheel.put(LAP_MS, 1, 2)
+        put(wheel, [LAP_MS], [156])
 
 
 def test_num_counts_a_slot_and_all_from_it(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2, 3)
-    wheel.put(T_MS + 5 * PRECISION_MS, 5, 6, 7)
+    put(wheel, [T_MS] * 3 + [T_MS + 5 * PRECISION_MS] * 7, range(10))
     assert wheel.num(T_MS) == 3
     assert wheel.num(T_MS + 5 * PRECISION_MS) == 7
-    assert wheel.num_from(T_MS) == 10
-    assert wheel.num_from(T_MS + PRECISION_MS) == 7
+    assert result_of(wheel.num_between(T_MS, T_MS + LAP_MS)) == 10
+    assert result_of(wheel.num_between(T_MS + PRECISION_MS, T_MS + LAP_MS)) == 7
 
 
-@pytest.mark.parametrize(
-    ("ahead", "max_position", "lowest"),
-    [
-        *((0, 50, 1), (0, 100, 2), (0, 200, 3), (0, 300, None), (0, 400, None)),
-        *((5, 50, 2), (5, 100, 2), (5, 200, 3), (5, 300, None)),
-    ],
-)
-def test_check_phy_pos(wheel: TimerWheel, ahead: int, max_position: int, lowest: int | None) -> None:
-    for slots_ahead, first_pos, last_pos in ((0, 1, 100), (5, 2, 200), (10, 3, 300)):
-        wheel.put(T_MS + slots_ahead * PRECISION_MS, first_pos, last_pos)
-    assert wheel.check_phy_pos(T_MS + ahead * PRECISION_MS, max_position) == lowest
+@pytest.mark.parametrize(("ahead", "lowest"), [(0, 1), (1, 2), (5, 2), (6, 3), (10, 3), (11, None)])
+def test_the_lowest_position_that_slots_from_a_time_on_need(wheel: TimerWheel, ahead: int, lowest: int | None) -> None:
+    """`TimerWheel.checkPhyPos` asks for that."""
+    for slots_ahead, first_pos in ((0, 1), (5, 2), (10, 3)):
+        put(wheel, [T_MS + slots_ahead * PRECISION_MS] * 2, [first_pos, first_pos * 100])
+    from_ms = T_MS + ahead * PRECISION_MS
+    assert result_of(wheel.survey([from_ms], from_ms, [])).first_pos == (lowest,)
 
 
-def test_revise_changes_what_is_not_ignored(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2, 9, 4)
-    assert wheel.revise(T_MS, IGNORE, 4)
-    assert wheel.slot(T_MS)[1:] == (1, 4, 9, 4)
-    assert wheel.revise(T_MS, 3, IGNORE)
-    assert wheel.slot(T_MS)[1:] == (3, 4, 9, 4)
-    assert wheel.revise(T_MS, IGNORE, IGNORE, num=2)
-    assert wheel.slot(T_MS)[1:] == (3, 4, 2, 4)
-
-
-def test_revise_leaves_another_lap_alone_unless_forced(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 3, 4)
+def test_a_slot_of_a_lap_that_has_left_is_put_anew(wheel: TimerWheel) -> None:
+    put(wheel, [T_MS, T_MS], [3, 55])
     next_lap_ms = T_MS + LAP_MS
     wheel.advance(next_lap_ms)
-    assert not wheel.revise(next_lap_ms, IGNORE, 5)
     assert wheel.slot(next_lap_ms) == EMPTY_SLOT
-    assert wheel.slot(T_MS)[1:4] == (3, 4, 1)
-    assert wheel.revise(next_lap_ms, IGNORE, 5, force=True)
-    assert wheel.slot(next_lap_ms)[1:4] == (5, 5, 1)
+    assert wheel.slot(T_MS)[1:4] == (3, 55, 2)
+    assert put(wheel, [next_lap_ms], [107]).tolist() == [-1]
+    assert wheel.slot(next_lap_ms)[1:4] == (107, 107, 1)
     assert wheel.slot(T_MS) == EMPTY_SLOT
 
 
 def test_flushed_and_reopened_it_is_identical(tmp_path: Path) -> None:
     wheel = a_wheel(tmp_path)
-    wheel.put_batch(int64(T_MS, T_MS + 600, T_MS), int64(0, 52, 104))
+    put(wheel, [T_MS, T_MS + 600, T_MS], [0, 52, 104])
     wheel.flush()
     before = (tmp_path / "timerwheel").read_bytes()
     wheel.close()
@@ -152,7 +162,7 @@ def test_flushed_and_reopened_it_is_identical(tmp_path: Path) -> None:
 @pytest.mark.parametrize("slots", [SLOTS - 1, SLOTS + 1, 2 * SLOTS])
 def test_reopened_with_another_number_of_slots_it_is_refused_and_not_touched(tmp_path: Path, slots: int) -> None:
     wheel = a_wheel(tmp_path)
-    wheel.put(T_MS, 1, 2)
+    put(wheel, [T_MS], [1])
     wheel.close()
     before = (tmp_path / "timerwheel").read_bytes()
     with pytest.raises(WrongFileSize, match=r"1920 bytes.*Operator action"):
@@ -168,24 +178,24 @@ def test_a_wheel_without_slots_is_refused(tmp_path: Path, slots: int, precision_
 
 def test_a_batch_links_each_record_to_the_one_before_in_its_slot(wheel: TimerWheel) -> None:
     a, b, c = T_MS, T_MS + PRECISION_MS, T_MS - PRECISION_MS
-    assert wheel.put_batch(int64(a, b + 1, a + 499, c, b), int64(0, 52, 104, 156, 208)).tolist() == [-1, -1, 0, -1, 52]
-    assert wheel.put_batch(int64(b, a, b), int64(260, 312, 364)).tolist() == [208, 104, 260]
+    assert put(wheel, [a, b + 1, a + 499, c, b], [0, 52, 104, 156, 208]).tolist() == [-1, -1, 0, -1, 52]
+    assert put(wheel, [b, a, b], [260, 312, 364]).tolist() == [208, 104, 260]
     assert wheel.slot(a) == (a, 0, 312, 3, 0)
     assert wheel.slot(b) == (b, 52, 364, 4, 0)
     assert wheel.slot(c) == (c, 156, 156, 1, 0)
-    assert wheel.put_batch(int64(), int64()).tolist() == []
+    assert put(wheel, [], []).tolist() == []
 
 
 def test_a_delete_may_take_one_off_num(wheel: TimerWheel) -> None:
-    wheel.put_batch(int64(T_MS, T_MS), int64(0, 52))
-    wheel.put_batch(int64(T_MS, T_MS + 500), int64(104, 156), np.array([-1, 1], np.int32))
+    put(wheel, [T_MS, T_MS], [0, 52])
+    put(wheel, [T_MS, T_MS + 500], [104, 156], [-1, 1])
     assert wheel.slot(T_MS) == (T_MS, 0, 104, 1, 0)
     assert wheel.num(T_MS + 500) == 1
 
 
 def test_a_prepared_batch_changes_nothing_until_it_is_applied(wheel: TimerWheel) -> None:
-    wheel.put_batch(int64(T_MS), int64(0))
-    batch = wheel.prepare_batch(int64(T_MS, T_MS + 500), int64(52, 104))
+    put(wheel, [T_MS], [0])
+    batch = wheel.prepare_batch(int64(T_MS, T_MS + 500), int64(52, 104), np.ones(2, np.int32))
     assert batch.prev_positions.tolist() == [0, -1]
     assert wheel.slot(T_MS).num == 1
     assert wheel.next_occupied(T_MS + 500) is None
@@ -197,40 +207,36 @@ def test_a_prepared_batch_changes_nothing_until_it_is_applied(wheel: TimerWheel)
 
 
 def test_a_put_over_a_live_slot_of_another_lap_is_refused(wheel: TimerWheel) -> None:
-    wheel.put(T_MS, 1, 2)
+    put(wheel, [T_MS], [0])
     wheel.advance(T_MS + PRECISION_MS - 1)
     for other_ms in (T_MS + LAP_MS, T_MS - LAP_MS):
         with pytest.raises(SlotConflict, match=str(T_MS)):
-            wheel.put(other_ms, 3, 4)
-        with pytest.raises(SlotConflict):
-            wheel.put_batch(int64(other_ms), int64(52))
-        with pytest.raises(SlotConflict):
-            wheel.revise(other_ms, 3, 4, force=True)
-    assert wheel.slot(T_MS)[1:4] == (1, 2, 1)
+            put(wheel, [other_ms], [52])
+    assert wheel.slot(T_MS)[1:4] == (0, 0, 1)
     wheel.advance(T_MS + PRECISION_MS)
-    assert wheel.put_batch(int64(T_MS + LAP_MS), int64(52)).tolist() == [-1]
+    assert put(wheel, [T_MS + LAP_MS], [52]).tolist() == [-1]
     assert wheel.slot(T_MS + LAP_MS)[1:4] == (52, 52, 1)
 
 
 def test_a_batch_with_two_laps_of_one_place_is_refused(wheel: TimerWheel) -> None:
     with pytest.raises(SlotConflict, match=f"slot {T_MS + LAP_MS} ms falls on slot {T_MS} ms"):
-        wheel.put_batch(int64(T_MS + PRECISION_MS, T_MS + LAP_MS, T_MS), int64(0, 52, 104))
-    assert wheel.num_from(T_MS) == 0
+        put(wheel, [T_MS + PRECISION_MS, T_MS + LAP_MS, T_MS], [0, 52, 104])
+    assert wheel.first_occupied(0) is None
 
 
 def test_a_batch_may_be_wider_than_a_lap(wheel: TimerWheel) -> None:
     """As where cancels name what was put before and after a stop of the delivery."""
-    times = int64(T_MS, T_MS + LAP_MS + PRECISION_MS, T_MS)
-    assert wheel.put_batch(times, int64(0, 52, 104)).tolist() == [-1, -1, 0]
-    assert wheel.put_batch(times, int64(156, 208, 260), np.array([-1] * 3, np.int32)).tolist() == [104, 52, 156]
+    times = [T_MS, T_MS + LAP_MS + PRECISION_MS, T_MS]
+    assert put(wheel, times, [0, 52, 104]).tolist() == [-1, -1, 0]
+    assert put(wheel, times, [156, 208, 260], -1).tolist() == [104, 52, 156]
     assert wheel.first_occupied(0) is None
 
 
 def test_a_time_before_the_epoch_is_refused(wheel: TimerWheel) -> None:
     with pytest.raises(ValueError, match="negative"):
-        wheel.put(-1, 0, 0)
+        put(wheel, [-1], [0])
     with pytest.raises(ValueError, match="negative"):
-        wheel.put_batch(int64(5, -1), int64(0, 52))
+        put(wheel, [5, -1], [0, 52])
 
 
 def test_the_wheel_never_moves_back(wheel: TimerWheel) -> None:
@@ -241,24 +247,23 @@ def test_the_wheel_never_moves_back(wheel: TimerWheel) -> None:
 
 def test_next_occupied_finds_the_first_slot_from_a_time_on(wheel: TimerWheel) -> None:
     assert wheel.next_occupied(T_MS) is None
-    wheel.put(T_MS + 7 * PRECISION_MS, 1, 2)
+    put(wheel, [T_MS + 7 * PRECISION_MS], [1])
     assert wheel.next_occupied(T_MS) == T_MS + 7 * PRECISION_MS
     assert wheel.next_occupied(T_MS + 7 * PRECISION_MS + 499) == T_MS + 7 * PRECISION_MS
     assert wheel.next_occupied(T_MS + 8 * PRECISION_MS) is None
-    wheel.put(T_MS + 3 * PRECISION_MS, 1, 2)
+    put(wheel, [T_MS + 3 * PRECISION_MS], [1])
     assert wheel.next_occupied(T_MS) == T_MS + 3 * PRECISION_MS
     assert wheel.next_occupied(T_MS + 4 * PRECISION_MS) == T_MS + 7 * PRECISION_MS
 
 
 def test_next_occupied_sees_a_lap_ahead_and_no_further(wheel: TimerWheel) -> None:
-    wheel.put(T_MS + LAP_MS - PRECISION_MS, 1, 2)
+    put(wheel, [T_MS + LAP_MS - PRECISION_MS], [1])
     assert wheel.next_occupied(T_MS - PRECISION_MS) is None
     assert wheel.next_occupied(T_MS) == T_MS + LAP_MS - PRECISION_MS
 
 
 def test_counts_per_bucket(wheel: TimerWheel) -> None:
-    times = int64(*(T_MS + slot * PRECISION_MS for slot in (0, 0, 1, 2, 9, 9, 10, 59)))
-    wheel.put_batch(times, np.arange(8, dtype=np.int64) * 52)
+    put(wheel, [T_MS + slot * PRECISION_MS for slot in (0, 0, 1, 2, 9, 9, 10, 59)], np.arange(8) * 52)
     assert wheel.counts(T_MS, T_MS + 6_000, 1_000).tolist() == [3, 1, 0, 0, 2, 1]
     assert wheel.counts(T_MS + 1, T_MS + 5_001, 2_500).tolist() == [2, 3]
     assert wheel.counts(T_MS, T_MS + 5 * LAP_MS, LAP_MS).tolist() == [8, 0, 0, 0, 0]
@@ -276,11 +281,10 @@ def test_250_messages_survive_a_slot_whose_positions_were_overwritten(tmp_path: 
     records["curr_write_time"] = T_MS
     records["delayed_time"] = np.arange(250) // 50 * PRECISION_MS + 5_000
     due = records["curr_write_time"] + records["delayed_time"]
-    records["prev_pos"] = wheel.put_batch(due, log.positions_for(250))
+    records["prev_pos"] = put(wheel, due, log.positions_for(250))
     log.append(records)
     slots = [wheel.slot(T_MS + 5_000 + n * PRECISION_MS) for n in range(5)]
-    last_ms = slots[-1].time_ms
-    wheel.revise(last_ms, -1, 2**63 - 1)
+    write_in_file(wheel, slots[-1].time_ms, slots[-1].time_ms, -1, 2**63 - 1, 50, 0)
     assert len(wheel.check(log.end_position)) == 2
     wheel = anew(tmp_path, wheel)
     wheel.fill(log.scan())
@@ -310,23 +314,23 @@ def test_fill_counts_deletes_and_refuses_two_laps_of_one_place(tmp_path: Path, c
 
 
 def test_a_slot_whose_messages_were_all_cancelled_is_empty_and_its_place_is_free(wheel: TimerWheel) -> None:
-    wheel.put_batch(int64(T_MS, T_MS), int64(0, 52))
-    wheel.put_batch(int64(T_MS, T_MS), int64(104, 156), np.array([-1, -1], np.int32))
+    put(wheel, [T_MS, T_MS], [0, 52])
+    put(wheel, [T_MS, T_MS], [104, 156], -1)
     assert wheel.slot(T_MS) == EMPTY_SLOT
     assert wheel.next_occupied(T_MS) is None
     assert wheel.first_occupied(0) is None
     assert result_of(wheel.survey([0], 0, [2**62])) == ((None,), [0], None)
     assert result_of(wheel.num_between(0, 2**62)) == 0
     # Anew, without what was there.
-    assert wheel.put_batch(int64(T_MS), int64(208)).tolist() == [-1]
+    assert put(wheel, [T_MS], [208]).tolist() == [-1]
     assert wheel.slot(T_MS) == (T_MS, 208, 208, 1, 0)
     with pytest.raises(SlotConflict):
-        wheel.put_batch(int64(T_MS + LAP_MS), int64(260))
-    wheel.put_batch(int64(T_MS), int64(260), np.array([-1], np.int32))
-    assert wheel.put_batch(int64(T_MS + LAP_MS), int64(312)).tolist() == [-1]
+        put(wheel, [T_MS + LAP_MS], [260])
+    put(wheel, [T_MS], [260], -1)
+    assert put(wheel, [T_MS + LAP_MS], [312]).tolist() == [-1]
     assert wheel.slot(T_MS + LAP_MS) == (T_MS + LAP_MS, 312, 312, 1, 0)
     with pytest.raises(SlotConflict):
-        wheel.put(T_MS, 364, 364)
+        put(wheel, [T_MS], [364])
 
 
 @pytest.mark.parametrize("chunk_records", [1, 2, 3, 4, 5, 6, 7, 100])
@@ -351,7 +355,7 @@ def test_fill_gives_the_place_of_an_emptied_slot_to_another_lap(tmp_path: Path, 
 def test_all_occupied_slots_in_the_order_of_time_however_far_ahead(wheel: TimerWheel) -> None:
     slots = [T_MS, T_MS + 500, T_MS + LAP_MS + 1_000, T_MS + 7 * LAP_MS + 2_000, T_MS + 7 * LAP_MS + 2_500]
     for at, slot_ms in enumerate(slots):
-        wheel.put(slot_ms, 52 * at, 52 * at, at + 1)
+        put(wheel, [slot_ms] * (at + 1), [52 * at] * (at + 1))
     for from_ms, expected in ((T_MS + 499, slots), (T_MS + 500, slots[1:]), (slots[-1] + 500, [])):
         assert [slot_ms for slot_ms in wheel.occupied_from(from_ms) if slot_ms is not None] == expected
     assert wheel.first_occupied(0) == slots[0]
@@ -363,14 +367,14 @@ def test_all_occupied_slots_in_the_order_of_time_however_far_ahead(wheel: TimerW
 
 def test_the_crc_is_that_of_the_file(tmp_path: Path, wheel: TimerWheel) -> None:
     empty = wheel.crc()
-    wheel.put(T_MS, 1, 2)
+    put(wheel, [T_MS], [1])
     wheel.flush()
     assert wheel.crc() == crc32((tmp_path / "timerwheel").read_bytes()) != empty
 
 
 def test_check_names_slots_that_cannot_be(tmp_path: Path) -> None:
     wheel = a_wheel(tmp_path)
-    wheel.put_batch(int64(T_MS, T_MS + 500), int64(0, 52))
+    put(wheel, [T_MS, T_MS + 500], [0, 52])
     wheel.close()
     index = T_MS // PRECISION_MS % 60
     with (tmp_path / "timerwheel").open("r+b") as file:
