@@ -63,6 +63,9 @@ CHAIN_STEPS_MAX = 100
 CHECK_PROBLEMS_MAX = 100
 """Problems that `check` lists before it stops looking."""
 
+Piece = tuple[Int64Array, RecordArray]
+"""Positions and records of a stretch of the log, or of some in it, oldest first."""
+
 _HEAD = struct.Struct("<iqi")
 
 
@@ -323,8 +326,8 @@ class TimerLog:
         self._segments.will_need([(self._base(position), RECORD_BYTES, position) for position in positions])
         return list(map(self._link, positions))
 
-    def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
-        """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
+    def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
+        """A slot's records, a few ms of work at a time: the pieces in any order.
 
         Filtered where the slot is dense in the log, else along prev_pos. What is deleted meanwhile is passed over.
         Raises PositionOutOfRange, CorruptRecord, OSError.
@@ -350,7 +353,7 @@ class TimerLog:
         first = self._kept(max(slot.first_pos, self.start_position))
         return self._kept(slot.last_pos) + 1 - first > max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
 
-    def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
+    def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
         first_pos = max(slot.first_pos, self.start_position)
         if slot.last_pos < first_pos:
             return
@@ -560,8 +563,8 @@ class TimerLog:
         return CorruptRecord(self._segments.path(self._segments.base_of(position)), position, detail)
 
 
-def in_log_order(pieces: Iterable[tuple[Int64Array, RecordArray]]) -> tuple[Int64Array, RecordArray]:
-    """Pieces of the log, each in its order, as one."""
+def in_log_order(pieces: Iterable[Piece]) -> Piece:
+    """Pieces of the log as one."""
     ordered = sorted((piece for piece in pieces if len(piece[0])), key=lambda piece: int(piece[0][0]))
     return (
         np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in ordered)]),

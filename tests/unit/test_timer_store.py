@@ -484,6 +484,55 @@ def test_what_comes_and_goes_while_its_slot_is_loaded_counts(
     assert len(loaded.act_ms) == store.num(5_000)
 
 
+def _put_strewn(store: TimerStore, count: int, *, others: int, first: int) -> None:
+    for number in range(first, first + count):
+        put(store, some(1, at_ms=5_000, first=number))
+        put(store, [Message(9_000, b"id1000", "orders", b"another")] * others)
+
+
+def _add(store: TimerStore, others: int) -> None:
+    _put_strewn(store, 40, others=others, first=100)
+
+
+def _add_and_take_back(store: TimerStore, others: int) -> None:
+    _add(store, others)
+    store.delete(store.find(hash_ids([b"id%d" % number for number in range(100, 140)]), 0))
+
+
+def _replace(store: TimerStore, others: int) -> None:
+    store.delete(store.find(hash_ids([b"id0", b"id1"]), 0))
+    _add(store, others)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("meanwhile", [_add, _add_and_take_back, _replace])
+@pytest.mark.parametrize("others", [0, 10])
+def test_what_comes_once_a_walk_has_begun_is_loaded_a_little_at_a_time(
+    tmp_path: Path, meanwhile: Callable[[TimerStore, int], None], others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path).store
+    _put_strewn(store, 2, others=10, first=0)
+    store.look_ahead()
+    meanwhile(store, others)
+    read, ends = list[int](), [0]
+    pread = RealFile.pread
+    monkeypatch.setattr(RealFile, "pread", lambda file, *args: read.append(args[0]) or pread(file, *args))
+    loaded = result_of(store.load(5_000), lambda: ends.append(sum(read)))
+    assert max(np.diff([*ends, sum(read)])) <= 3 * 4 * 52, "three pieces"
+    assert len(loaded.act_ms) == store.num(5_000) == {_add: 42, _add_and_take_back: 2, _replace: 40}[meanwhile]
+    store.close(None, {})
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_slot_that_gets_more_at_each_step_is_loaded_nevertheless(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    put(store, some(10))
+    numbers = iter(range(100, 120))
+    loaded = result_of(store.load(5_000), lambda: put(store, some(2, first=next(numbers))))
+    assert len(loaded.act_ms) == store.num(5_000)
+    store.close(None, {})
+
+
 @pytest.mark.usefixtures("_small")
 def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
     """Each message that was there all the while is told once; what was sent meanwhile is not."""
