@@ -73,14 +73,9 @@ class SlotWalks:
         for slot_ms in [slot_ms for slot_ms in self._walks if slot_ms < from_ms]:
             self.forget(slot_ms)
         until_ms = from_ms + SIDE_BY_SIDE * self._wheel.precision_ms
-        self._looked_until_ms = max(self._looked_until_ms, from_ms)
-        while self._looked_until_ms < until_ms:
-            next_ms = self._wheel.next_occupied(self._looked_until_ms)
-            if next_ms is None or next_ms >= until_ms:
-                self._looked_until_ms = until_ms
-                break
-            self.of(next_ms)
-            self._looked_until_ms = next_ms + self._wheel.precision_ms
+        for slot_ms in range(max(self._looked_until_ms, from_ms), until_ms, self._wheel.precision_ms):
+            self.of(slot_ms)
+        self._looked_until_ms = max(self._looked_until_ms, until_ms)
         self._step(self._ahead())
 
     def step(self, walk: Walk) -> bool:

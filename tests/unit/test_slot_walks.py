@@ -130,6 +130,21 @@ def test_no_more_slots_than_some_are_looked_ahead(parts: Parts) -> None:
     assert len(parts.fs.calls) == 3 * 2 * len(CALLS), "three are behind, three are new"
 
 
+def test_the_wheel_is_not_looked_through_for_them(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    is_occupied = TimerWheel._is_occupied
+    monkeypatch.setattr(
+        TimerWheel, "_is_occupied", lambda wheel, *args: looked.append(args[2]) or is_occupied(wheel, *args)
+    )
+    parts.put([5, 10, 5, 10])
+    parts.wheel.next_occupied(11_000)
+    assert sum(looked) == 200, "once, for what is known to be empty from then on"
+    for slot in range(11, 100):
+        parts.walks.look_ahead(slot * PRECISION_MS)
+        assert parts.wheel.next_occupied(slot * PRECISION_MS) is None
+    assert sum(looked) < 2 * 200, "but for what has come into sight at its end"
+
+
 def test_beyond_so_many_records_only_what_is_asked_for_goes_on(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 10)
     monkeypatch.setattr(slot_walks, "RECORDS_AHEAD", 20)
