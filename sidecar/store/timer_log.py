@@ -329,29 +329,21 @@ class TimerLog:
     def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
         """A slot's records, a few ms of work at a time: the pieces in any order.
 
-        Filtered where the slot is dense in the log, else along prev_pos. What is deleted meanwhile is passed over.
+        Along prev_pos while the slot is strewn over the log, else filtered. What is deleted meanwhile is passed over.
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
-        if slot.last_pos < self.start_position:
-            return
-        if not self.is_strewn(slot):
-            yield from self._filtered_pieces(slot, precision_ms)
-            return
-        position = slot.last_pos
-        while position >= max(slot.first_pos, self.start_position):
+        span, steps, position = self.span(slot), 0, slot.last_pos
+        while position >= max(slot.first_pos, self.start_position) and is_strewn(max(slot.num, steps), span):
             positions, records = self.chain(position, first_pos=slot.first_pos, num=CHAIN_STEPS_MAX)
             position = int(records["prev_pos"][-1])
+            steps += len(positions)
             yield positions[::-1], records[::-1]
+        yield from self._filtered_pieces(slot._replace(last_pos=position), precision_ms)
 
-    def is_strewn(self, slot: Slot) -> bool:
-        """Whether a slot's records are so far apart that to follow them along prev_pos is less than to filter them out.
-
-        Raises PositionOutOfRange.
-        """
-        if slot.last_pos < self.start_position:
-            return False
-        first = self._kept(max(slot.first_pos, self.start_position))
-        return self._kept(slot.last_pos) + 1 - first > max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
+    def span(self, slot: Slot) -> int:
+        """Records of the log from a slot's first to its last. Raises PositionOutOfRange."""
+        first_pos = max(slot.first_pos, self.start_position)
+        return self._kept(slot.last_pos) + 1 - self._kept(first_pos) if slot.last_pos >= first_pos else 0
 
     def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
         first_pos = max(slot.first_pos, self.start_position)
@@ -561,6 +553,14 @@ class TimerLog:
 
     def _corrupt(self, position: int, detail: str) -> CorruptRecord:
         return CorruptRecord(self._segments.path(self._segments.base_of(position)), position, detail)
+
+
+def is_strewn(num: int, span: int) -> bool:
+    """Whether so many records of a slot are so far apart that to follow them is less than to filter them out.
+
+    How many there are only a walk tells: a slot counts neither its deletes nor what they have taken back.
+    """
+    return span > max(num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
 
 
 def in_log_order(pieces: Iterable[Piece]) -> Piece:

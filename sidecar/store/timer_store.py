@@ -271,10 +271,12 @@ class TimerStore:
                     yield
                 pieces, known = [walk.found()], walk.slot
                 self._walks.forget(slot_ms)
+                yield from self._read_on(pieces, walk.rest, BLANK)
             while (slot := self._wheel.slot(slot_ms)) != known:
                 if slot.first_pos != known.first_pos:  # none is known; or all was taken back, and it has begun anew
                     pieces, known = [], slot._replace(last_pos=BLANK, num=0)
-                yield from self._read_on(pieces, slot, known)
+                rest = slot._replace(first_pos=max(slot.first_pos, known.last_pos), num=slot.num - known.num)
+                yield from self._read_on(pieces, rest, known.last_pos)
                 known = slot
             records = pending_of(in_log_order(pieces)[1])
             if len(records) != slot.num:
@@ -287,17 +289,16 @@ class TimerStore:
             self.loaded_until_ms = slot_ms + self._wheel.precision_ms
         return loaded.where(np.argsort(loaded.act_ms, kind="stable"))
 
-    def _read_on(self, pieces: list[Piece], slot: Slot, known: Slot) -> Generator[None, None, None]:
-        """Read what a slot has got since it was as ``known``.
+    def _read_on(self, pieces: list[Piece], slot: Slot, known_pos: int) -> Generator[None, None, None]:
+        """Read what a slot has behind a position.
 
         Yields between two pieces, not behind the last: otherwise a slot that gets more in every turn would never be
         loaded.
         """
-        rest = slot._replace(first_pos=max(slot.first_pos, known.last_pos), num=slot.num - known.num)
-        for number, (positions, records) in enumerate(self._timer_log.slot_pieces(rest, self._wheel.precision_ms)):
+        for number, (positions, records) in enumerate(self._timer_log.slot_pieces(slot, self._wheel.precision_ms)):
             if number:
                 yield
-            is_new = positions > known.last_pos
+            is_new = positions > known_pos
             pieces.append((positions[is_new], records[is_new]))
 
     def look_ahead(self) -> None:

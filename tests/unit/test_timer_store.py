@@ -20,6 +20,7 @@ from sidecar.store.files import RealFile, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
+from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import Loaded, Marks, Surveyed, TimerStore, quota_bytes_min
 from tests.support.steps import result_of
 
@@ -520,6 +521,30 @@ def test_what_comes_once_a_walk_has_begun_is_loaded_a_little_at_a_time(
     loaded = result_of(store.load(5_000), lambda: ends.append(sum(read)))
     assert max(np.diff([*ends, sum(read)])) <= 3 * 4 * 52, "three pieces"
     assert len(loaded.act_ms) == store.num(5_000) == {_add: 42, _add_and_take_back: 2, _replace: 40}[meanwhile]
+    store.close(None, {})
+
+
+@pytest.mark.parametrize("is_looked_ahead", [False, True])
+def test_a_slot_nearly_all_of_which_was_taken_back_is_not_followed_to_its_end(
+    tmp_path: Path, is_looked_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its num tells of two records; its chain has four hundred."""
+    store = opened(tmp_path).store
+    stored = put(store, [Message(5_000, b"id%d" % number, "orders", b"payload") for number in range(201)])
+    store.delete(stored.where(np.arange(200)))
+    kept = [int(stored.payload_pos[200]), *put(store, [Message(5_000, b"last", "orders", b"payload")]).payload_pos]
+    monkeypatch.setattr("sidecar.store.slot_walks.STEPS_AT_A_TIME", 2)
+    monkeypatch.setattr("sidecar.store.timer_log.CHAIN_STEPS_MAX", 2)
+    followed: list[int] = []
+    link = TimerLog._link
+    monkeypatch.setattr(TimerLog, "_link", lambda log, position: followed.append(position) or link(log, position))
+    for _ in range(10 * is_looked_ahead):
+        store.look_ahead()
+    assert result_of(store.load(5_000)).payload_pos.tolist() == kept
+    assert len(followed) == 5, "for 402 records to filter, at 100 a step"
+    followed.clear()
+    assert result_of(store.query(0, 6_000, 10))[1].payload_pos.tolist() == kept
+    assert len(followed) == 6, "two at a time"
     store.close(None, {})
 
 
