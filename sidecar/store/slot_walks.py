@@ -22,6 +22,8 @@ SIDE_BY_SIDE = 16
 """Slots that are looked ahead."""
 STEPS_AT_A_TIME = 200
 """Some 0.4 ms where the system has the pages in memory; some 3 ms where an SSD has to be asked."""
+STEPS_AT_ITS_SIDE = 100
+"""Of all others together, while one that is needed now takes its own."""
 RECORDS_AHEAD = 100_000
 """Records of slots ahead, some 150 bytes each while a walk goes on: beyond it only what is asked for goes on."""
 
@@ -87,11 +89,20 @@ class SlotWalks:
         for slot_ms in range(max(self._looked_until_ms, from_ms), until_ms, self._wheel.precision_ms):
             self.of(slot_ms)
         self._looked_until_ms = max(self._looked_until_ms, until_ms)
-        self._step(self._ahead())
+        walks, taken = self._ahead(), 0
+        while taken < STEPS_AT_A_TIME and (walks := list(filter(self._goes_on, walks))):
+            self._follow(walks)
+            taken += len(walks)
 
     def step(self, walk: Walk) -> bool:
-        """A step of this one, and of others with it; whether it was the last. Raises CorruptRecord, OSError."""
-        self._step([walk, *(other for other in self._ahead() if other is not walk)])
+        """A step of this one, with others at its side; whether it was the last. Raises CorruptRecord, OSError."""
+        others, taken = [other for other in self._ahead() if other is not walk], 0
+        for _ in range(STEPS_AT_A_TIME):
+            if not self._goes_on(walk):
+                break
+            others = list(filter(self._goes_on, others)) if taken < STEPS_AT_ITS_SIDE else []
+            self._follow([walk, *others])
+            taken += len(others)
         return not self._goes_on(walk)
 
     def forget(self, slot_ms: int) -> None:
@@ -107,9 +118,7 @@ class SlotWalks:
         is_at_end = walk.next_pos < max(walk.slot.first_pos, self._timer_log.start_position)
         return not is_at_end and is_strewn(len(walk), walk.span)
 
-    def _step(self, walks: list[Walk]) -> None:
-        taken = 0
-        while taken < STEPS_AT_A_TIME and (walks := list(filter(self._goes_on, walks))):
-            for walk, link in zip(walks, self._timer_log.links([walk.next_pos for walk in walks]), strict=True):
-                walk.add(*link)
-            taken += len(walks)
+    def _follow(self, walks: list[Walk]) -> None:
+        """A record of each."""
+        for walk, link in zip(walks, self._timer_log.links([walk.next_pos for walk in walks]), strict=True):
+            walk.add(*link)

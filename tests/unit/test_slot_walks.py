@@ -108,15 +108,18 @@ def test_a_few_steps_are_taken_at_a_time(parts: Parts, monkeypatch: pytest.Monke
     assert not parts.fs.calls, "they are at their ends"
 
 
-def test_what_is_loaded_takes_others_along(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 2)
-    parts.put([5, 6] * 3)
-    parts.walks.look_ahead(5_000)
-    walk = parts.walks.of(5_000)
-    assert walk is not None
-    assert not parts.walks.step(walk)
-    assert parts.walks.step(walk)
-    assert parts.walked(6) == parts.all_of(6)
+def test_what_is_loaded_takes_all_its_steps_and_others_a_few_along(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 10)
+    monkeypatch.setattr(slot_walks, "STEPS_AT_ITS_SIDE", 4)
+    parts.put([5, 6, 7] * 15)
+    walks = [parts.walks.of(slot * PRECISION_MS) for slot in (5, 6, 7)]
+    assert walks[0] is not None
+    assert not parts.walks.step(walks[0])
+    assert [len(parts.walked(slot)) for slot in (5, 6, 7)] == [10, 2, 2]
+    assert parts.walks.step(walks[0])
+    assert [len(parts.walked(slot)) for slot in (5, 6, 7)] == [15, 4, 4]
 
 
 def test_no_more_slots_than_some_are_looked_ahead(parts: Parts) -> None:
