@@ -270,11 +270,12 @@ class TimerLog:
 
         Where they begin never changes.
 
-        A block is CHUNK_RECORDS records or the rest of a segment. Raises PositionOutOfRange.
+        A block is CHUNK_RECORDS records or the rest of a segment. What is deleted meanwhile is passed over. Raises
+        PositionOutOfRange.
         """
         index = self._kept(start, end_too=True)
         last = self._end if stop is None else self._kept(stop, end_too=True)
-        while index < last:
+        while (index := max(index, self._start)) < last:
             segment, place = divmod(index, self.records_per_segment)
             first = segment * self.records_per_segment + place // CHUNK_RECORDS * CHUNK_RECORDS
             index = min(first + CHUNK_RECORDS, (segment + 1) * self.records_per_segment)

@@ -288,9 +288,11 @@ def test_a_scan_passes_over_what_is_deleted_meanwhile(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     log.append(some_records(45))
     scan = log.scan(chunk_records=10)
-    blocks = list(log.blocks(0))
+    blocks, further = list(log.blocks(0)), log.blocks(0)
+    assert next(further) == blocks[0]
     assert next(scan)[1]["offset_py"].tolist() == list(range(10))
     log.delete_before(2048)
+    assert list(further) == blocks[2:]
     assert [records["offset_py"].tolist() for _, records in scan] == [list(range(38, 45))]
     assert [len(log.read_block(block)) for block in blocks] == [0, 0, 7]
 

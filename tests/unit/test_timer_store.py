@@ -607,6 +607,23 @@ def test_what_a_query_has_found_may_be_cancelled_and_its_place_freed_meanwhile(
     assert count > 3
 
 
+@pytest.mark.usefixtures("_small")
+def test_an_id_that_is_looked_for_while_segments_are_deleted_is_told_once(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    put(store, [Message(5_000, b"same", "orders", b"early"), *some(23)])
+    put(store, [Message(15_000, b"same", "orders", b"late")])
+    store.find(hash_ids([b"other"]), 0)  # the end of the log is kept
+    steps = store.query(0, 2**62, 10, id_hash=int(hash_ids([b"same"])[0]))
+    next(steps)
+    result_of(store.load(5_000))
+    store.advance(15_000)
+    surveyed(store, 15_000)
+    store.checkpoint(25, store.marks(), {})
+    total, first = result_of(steps)
+    assert (total, store.read(first.payload_pos, first.payload_size)) == (2, [b"late"]), "one was sent meanwhile"
+    store.close(None, {})
+
+
 def test_each_step_of_a_query_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 10)
     store = opened(tmp_path).store
