@@ -489,9 +489,7 @@ class TimerLog:
     def _link(self, position: int) -> tuple[bytes, int]:
         """The bytes of a record that is kept, and its prev_pos."""
         base = self._base(position)
-        piece = self._segments.file(base).pread(RECORD_BYTES, position - base)
-        if len(piece) < RECORD_BYTES:
-            raise self._corrupt(position, "the file ends inside it")
+        piece = self._read_bytes(base, RECORD_BYTES, position)
         size, prev_pos, magic = _HEAD.unpack_from(piece)
         if size != RECORD_BYTES or not 0 < magic <= MAGIC_ALL:
             raise self._corrupt(position, f"size {size}, magic {magic}")
