@@ -17,6 +17,9 @@ from sidecar.store.timer_store import Loaded, TimerStore
 Key = tuple[int, int]
 """(time acted on in ms, offset): the order of everything."""
 
+STEPS_AT_A_TIME = 10
+"""Of loading ahead where nothing is due here: what other partitions hold may be."""
+
 
 class Joined:
     """A record that arrived for a loaded slot: on disk, and still at hand."""
@@ -117,8 +120,8 @@ class Ready:
     def load(self, until_ms: int, enough: int, *, busy_by_ms: int | None = None) -> None:
         """Load slots in order until those up to ``until_ms`` are here, or ``enough`` records are.
 
-        Where something at hand is due by ``busy_by_ms``, no more than a few milliseconds' work: the rest is for the
-        next call.
+        With ``busy_by_ms`` no more than some steps of a few milliseconds, and only one where something at hand is due
+        by then: the rest is for the next call.
         """
         if not self.loaded_until_ms:
             # Where to begin: the wheel may hold what was due long ago, farther back than one lap is looked through.
@@ -126,6 +129,7 @@ class Ready:
             first_ms = self._store.first_slot_ms(self._watermark[0])
             begin_ms = self._store.slot_time_ms(max(until_ms, self._watermark[0]))
             self.loaded_until_ms = begin_ms if first_ms is None else min(first_ms, begin_ms)
+        steps = 0
         while self.waiting < enough:
             slot_ms = self._store.next_slot_ms(self.loaded_until_ms)
             if slot_ms is None and until_ms - self.loaded_until_ms >= self._store.lap_ms:
@@ -134,9 +138,14 @@ class Ready:
                 # Up to here all slots are empty: what still comes for them joins.
                 self.loaded_until_ms = max(self.loaded_until_ms, self._store.slot_time_ms(until_ms))
                 return
-            is_loaded = self._load_on(slot_ms)
-            if not is_loaded and busy_by_ms is not None and self.next_ms is not None and self.next_ms <= busy_by_ms:
+            if self._load_on(slot_ms):
+                continue
+            steps += 1
+            if busy_by_ms is not None and (steps == STEPS_AT_A_TIME or self._is_due(busy_by_ms)):
                 return
+
+    def _is_due(self, by_ms: int) -> bool:
+        return (next_ms := self.next_ms) is not None and next_ms <= by_ms
 
     def join(self, joined: Joined) -> None:
         heapq.heappush(self._joined, joined)

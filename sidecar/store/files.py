@@ -5,7 +5,7 @@ puts a fake disk in its place that crashes, fills up or writes short at any call
 
     call            like               may do worse than it says
     pread, pwrite   pread(2)           return fewer bytes; raise OSError after some of them were written
-    will_need       posix_fadvise(2)   do nothing
+    will_need       posix_fadvise(2)   do nothing; raise OSError
     sync            fsync(2)           raise OSError
     map             mmap(2)            -
 
@@ -32,7 +32,7 @@ class File(Protocol):
         """At most `length` bytes from `position`; fewer at the end of the file."""
 
     def will_need(self, length: int, position: int) -> None:
-        """These bytes are about to be read: have the disk begin, and do not wait for it."""
+        """These bytes are about to be read: have the disk begin, and do not wait for it. Raises OSError."""
 
     def pwrite(self, data: bytes | memoryview, position: int) -> int:
         """Write `data` at `position`; returns how many bytes were written, which may be fewer. Raises OSError."""

@@ -14,6 +14,7 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sidecar.store.errors import PositionOutOfRange
@@ -71,10 +72,14 @@ class Segments:
         return read_full(self.file(base), length, position - base)
 
     def will_need(self, stretches: Sequence[tuple[int, int, int]]) -> None:
-        """These are about to be read, each as `read` takes it; the disk may look for all at once. Raises OSError."""
+        """These are about to be read, each as `read` takes it; the disk may look for all at once.
+
+        It is advice: what is wrong with it, the read will tell.
+        """
         if len(stretches) > 1:
-            for base, length, position in stretches:
-                self.file(base).will_need(length, position - base)
+            with suppress(OSError):
+                for base, length, position in stretches:
+                    self.file(base).will_need(length, position - base)
 
     def write(self, base: int, data: bytes | memoryview, position: int) -> None:
         """Write at the global `position`, making the segment where it is absent (`base` is then above all others).

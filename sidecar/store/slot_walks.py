@@ -8,19 +8,22 @@ a disk that is one wait after the other; but slots do not depend on each other, 
     slot 3   o──►o
 
 A walk is of the slot as it was when it began. What comes or is taken back later stands before its first step, and is
-for whoever loads the slot to follow.
+for whoever loads the slot to read. And a walk that finds more than the slot has told (what was taken back is not in its
+num) is given up when it has taken as long as to filter the slot out of the log: that is then done with the rest.
 """
 
 import numpy as np
 
 from sidecar.store.layout import TIMER_LOG_RECORD, Int64Array, RecordArray, Slot
-from sidecar.store.timer_log import TimerLog
+from sidecar.store.timer_log import TimerLog, is_strewn
 from sidecar.store.timer_wheel import TimerWheel
 
 SIDE_BY_SIDE = 16
 """Slots that are looked ahead."""
 STEPS_AT_A_TIME = 200
 """Some 0.4 ms where the system has the pages in memory; some 3 ms where an SSD has to be asked."""
+STEPS_AT_ITS_SIDE = 100
+"""Of all others together, while one that is needed now takes its own."""
 RECORDS_AHEAD = 100_000
 """Records of slots ahead, some 150 bytes each while a walk goes on: beyond it only what is asked for goes on."""
 
@@ -28,11 +31,13 @@ RECORDS_AHEAD = 100_000
 class Walk:
     """One slot's, newest record first."""
 
-    __slots__ = ("_pieces", "_positions", "next_pos", "slot")
+    __slots__ = ("_pieces", "_positions", "next_pos", "slot", "span")
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, span: int) -> None:
         self.slot = slot
         """As it was at the beginning."""
+        self.span = span
+        """Records of the log among which its own lie."""
         self.next_pos = slot.last_pos
         self._positions: list[int] = []
         self._pieces: list[bytes] = []
@@ -50,6 +55,11 @@ class Walk:
         records = np.frombuffer(b"".join(reversed(self._pieces)), TIMER_LOG_RECORD)
         return np.array(self._positions[::-1], np.int64), records
 
+    @property
+    def rest(self) -> Slot:
+        """What it has given up, as a slot; none where it is at its end."""
+        return self.slot._replace(last_pos=self.next_pos, num=len(self))
+
 
 class SlotWalks:
     """Those of one wheel; what lies together in the log is not walked but read through, by whoever loads it."""
@@ -64,8 +74,11 @@ class SlotWalks:
     def of(self, slot_ms: int) -> Walk | None:
         """The walk of a slot, begun now if it was not; None where its records lie together."""
         walk = self._walks.get(slot_ms)
-        if walk is None and self._timer_log.is_strewn(slot := self._wheel.slot(slot_ms)):
-            walk = self._walks[slot_ms] = Walk(slot)
+        if walk is None:
+            slot = self._wheel.slot(slot_ms)
+            span = self._timer_log.span(slot)
+            if is_strewn(slot.num, span):
+                walk = self._walks[slot_ms] = Walk(slot, span)
         return walk
 
     def look_ahead(self, from_ms: int) -> None:
@@ -73,19 +86,23 @@ class SlotWalks:
         for slot_ms in [slot_ms for slot_ms in self._walks if slot_ms < from_ms]:
             self.forget(slot_ms)
         until_ms = from_ms + SIDE_BY_SIDE * self._wheel.precision_ms
-        self._looked_until_ms = max(self._looked_until_ms, from_ms)
-        while self._looked_until_ms < until_ms:
-            next_ms = self._wheel.next_occupied(self._looked_until_ms)
-            if next_ms is None or next_ms >= until_ms:
-                self._looked_until_ms = until_ms
-                break
-            self.of(next_ms)
-            self._looked_until_ms = next_ms + self._wheel.precision_ms
-        self._step(self._ahead())
+        for slot_ms in range(max(self._looked_until_ms, from_ms), until_ms, self._wheel.precision_ms):
+            self.of(slot_ms)
+        self._looked_until_ms = max(self._looked_until_ms, until_ms)
+        walks, taken = self._ahead(), 0
+        while taken < STEPS_AT_A_TIME and (walks := list(filter(self._goes_on, walks))):
+            self._follow(walks)
+            taken += len(walks)
 
     def step(self, walk: Walk) -> bool:
-        """A step of this one, and of others with it; whether it is at its end. Raises CorruptRecord, OSError."""
-        self._step([walk, *(other for other in self._ahead() if other is not walk)])
+        """A step of this one, with others at its side; whether it was the last. Raises CorruptRecord, OSError."""
+        others, taken = [other for other in self._ahead() if other is not walk], 0
+        for _ in range(STEPS_AT_A_TIME):
+            if not self._goes_on(walk):
+                break
+            others = list(filter(self._goes_on, others)) if taken < STEPS_AT_ITS_SIDE else []
+            self._follow([walk, *others])
+            taken += len(others)
         return not self._goes_on(walk)
 
     def forget(self, slot_ms: int) -> None:
@@ -98,11 +115,10 @@ class SlotWalks:
         return walks[:SIDE_BY_SIDE] if sum(map(len, walks)) < RECORDS_AHEAD else []
 
     def _goes_on(self, walk: Walk) -> bool:
-        return walk.next_pos >= max(walk.slot.first_pos, self._timer_log.start_position)
+        is_at_end = walk.next_pos < max(walk.slot.first_pos, self._timer_log.start_position)
+        return not is_at_end and is_strewn(len(walk), walk.span)
 
-    def _step(self, walks: list[Walk]) -> None:
-        taken = 0
-        while taken < STEPS_AT_A_TIME and (walks := list(filter(self._goes_on, walks))):
-            for walk, link in zip(walks, self._timer_log.links([walk.next_pos for walk in walks]), strict=True):
-                walk.add(*link)
-            taken += len(walks)
+    def _follow(self, walks: list[Walk]) -> None:
+        """A record of each."""
+        for walk, link in zip(walks, self._timer_log.links([walk.next_pos for walk in walks]), strict=True):
+            walk.add(*link)

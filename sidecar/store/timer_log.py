@@ -63,6 +63,9 @@ CHAIN_STEPS_MAX = 100
 CHECK_PROBLEMS_MAX = 100
 """Problems that `check` lists before it stops looking."""
 
+Piece = tuple[Int64Array, RecordArray]
+"""Positions and records of a stretch of the log, or of some in it, oldest first."""
+
 _HEAD = struct.Struct("<iqi")
 
 
@@ -262,11 +265,12 @@ class TimerLog:
 
         Where they begin never changes.
 
-        A block is CHUNK_RECORDS records or the rest of a segment. Raises PositionOutOfRange.
+        A block is CHUNK_RECORDS records or the rest of a segment. What is deleted meanwhile is passed over. Raises
+        PositionOutOfRange.
         """
         index = self._kept(start, end_too=True)
         last = self._end if stop is None else self._kept(stop, end_too=True)
-        while index < last:
+        while (index := max(index, self._start)) < last:
             segment, place = divmod(index, self.records_per_segment)
             first = segment * self.records_per_segment + place // CHUNK_RECORDS * CHUNK_RECORDS
             index = min(first + CHUNK_RECORDS, (segment + 1) * self.records_per_segment)
@@ -318,34 +322,26 @@ class TimerLog:
         self._segments.will_need([(self._base(position), RECORD_BYTES, position) for position in positions])
         return list(map(self._link, positions))
 
-    def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
-        """(positions, records) of a slot, a few ms of work at a time: each piece oldest first, the pieces in any order.
+    def slot_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
+        """A slot's records, a few ms of work at a time: the pieces in any order.
 
-        Filtered where the slot is dense in the log, else along prev_pos. What is deleted meanwhile is passed over.
+        Along prev_pos while the slot is strewn over the log, else filtered. What is deleted meanwhile is passed over.
         Raises PositionOutOfRange, CorruptRecord, OSError.
         """
-        if slot.last_pos < self.start_position:
-            return
-        if not self.is_strewn(slot):
-            yield from self._filtered_pieces(slot, precision_ms)
-            return
-        position = slot.last_pos
-        while position >= max(slot.first_pos, self.start_position):
+        span, steps, position = self.span(slot), 0, slot.last_pos
+        while position >= max(slot.first_pos, self.start_position) and is_strewn(max(slot.num, steps), span):
             positions, records = self.chain(position, first_pos=slot.first_pos, num=CHAIN_STEPS_MAX)
             position = int(records["prev_pos"][-1])
+            steps += len(positions)
             yield positions[::-1], records[::-1]
+        yield from self._filtered_pieces(slot._replace(last_pos=position), precision_ms)
 
-    def is_strewn(self, slot: Slot) -> bool:
-        """Whether a slot's records are so far apart that to follow them along prev_pos is less than to filter them out.
+    def span(self, slot: Slot) -> int:
+        """Records of the log from a slot's first to its last. Raises PositionOutOfRange."""
+        first_pos = max(slot.first_pos, self.start_position)
+        return self._kept(slot.last_pos) + 1 - self._kept(first_pos) if slot.last_pos >= first_pos else 0
 
-        Raises PositionOutOfRange.
-        """
-        if slot.last_pos < self.start_position:
-            return False
-        first = self._kept(max(slot.first_pos, self.start_position))
-        return self._kept(slot.last_pos) + 1 - first > max(slot.num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
-
-    def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[tuple[Int64Array, RecordArray]]:
+    def _filtered_pieces(self, slot: Slot, precision_ms: int) -> Iterator[Piece]:
         first_pos = max(slot.first_pos, self.start_position)
         if slot.last_pos < first_pos:
             return
@@ -488,9 +484,7 @@ class TimerLog:
     def _link(self, position: int) -> tuple[bytes, int]:
         """The bytes of a record that is kept, and its prev_pos."""
         base = self._base(position)
-        piece = self._segments.file(base).pread(RECORD_BYTES, position - base)
-        if len(piece) < RECORD_BYTES:
-            raise self._corrupt(position, "the file ends inside it")
+        piece = self._read_bytes(base, RECORD_BYTES, position)
         size, prev_pos, magic = _HEAD.unpack_from(piece)
         if size != RECORD_BYTES or not 0 < magic <= MAGIC_ALL:
             raise self._corrupt(position, f"size {size}, magic {magic}")
@@ -555,8 +549,16 @@ class TimerLog:
         return CorruptRecord(self._segments.path(self._segments.base_of(position)), position, detail)
 
 
-def in_log_order(pieces: Iterable[tuple[Int64Array, RecordArray]]) -> tuple[Int64Array, RecordArray]:
-    """Pieces of the log, each in its order, as one."""
+def is_strewn(num: int, span: int) -> bool:
+    """Whether so many records of a slot are so far apart that to follow them is less than to filter them out.
+
+    How many there are only a walk tells: a slot counts neither its deletes nor what they have taken back.
+    """
+    return span > max(num, 1) * FILTER_RECORDS_PER_CHAIN_STEP
+
+
+def in_log_order(pieces: Iterable[Piece]) -> Piece:
+    """Pieces of the log as one."""
     ordered = sorted((piece for piece in pieces if len(piece[0])), key=lambda piece: int(piece[0][0]))
     return (
         np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in ordered)]),

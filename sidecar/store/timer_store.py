@@ -25,6 +25,8 @@ from sidecar.store.errors import CorruptFile, StoreError, is_unreadable
 from sidecar.store.files import FileSystem
 from sidecar.store.id_index import IdIndex
 from sidecar.store.layout import (
+    BLANK,
+    EMPTY_SLOT,
     MAGIC_DEFAULT,
     MAGIC_DELETE,
     MAGIC_ROLL,
@@ -34,13 +36,14 @@ from sidecar.store.layout import (
     Int32Array,
     Int64Array,
     RecordArray,
+    Slot,
     due_ms,
 )
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
 from sidecar.store.query import Query, pending_of
 from sidecar.store.recovery import Owner
 from sidecar.store.slot_walks import SlotWalks
-from sidecar.store.timer_log import Mark, TimerLog, in_log_order
+from sidecar.store.timer_log import Mark, Piece, TimerLog, in_log_order
 from sidecar.store.timer_wheel import SlotBatch, TimerWheel
 from sidecar.store.topic_counts import TopicCounts
 
@@ -260,26 +263,21 @@ class TimerStore:
         A generator that yields after every few milliseconds of work. What is put and taken back meanwhile counts.
         Raises CorruptFile, OSError.
         """
-        pieces: list[tuple[Int64Array, RecordArray]] = []
+        pieces: list[Piece] = []
+        known = EMPTY_SLOT
         with self._distrusting():
             if (walk := self._walks.of(slot_ms)) is not None:
                 while not self._walks.step(walk):
                     yield
-                begun = walk.slot
-                pieces.append(walk.found())
+                pieces, known = [walk.found()], walk.slot
                 self._walks.forget(slot_ms)
-            else:
-                begun = self._wheel.slot(slot_ms)
-                for piece in self._timer_log.slot_pieces(begun, self._wheel.precision_ms):
-                    pieces.append(piece)
-                    yield
-            slot = self._wheel.slot(slot_ms)
-            if slot.first_pos != begun.first_pos:  # all of it was taken back, and it has begun anew
-                pieces = list(self._timer_log.slot_pieces(slot, self._wheel.precision_ms))
-            elif slot.last_pos != begun.last_pos:
-                positions, records = self._timer_log.chain(slot.last_pos, first_pos=begun.last_pos)
-                is_new = positions > begun.last_pos
-                pieces.append((positions[is_new][::-1], records[is_new][::-1]))
+                yield from self._read_on(pieces, walk.rest, BLANK)
+            while (slot := self._wheel.slot(slot_ms)) != known:
+                if slot.first_pos != known.first_pos:  # none is known; or all was taken back, and it has begun anew
+                    pieces, known = [], slot._replace(last_pos=BLANK, num=0)
+                rest = slot._replace(first_pos=max(slot.first_pos, known.last_pos), num=slot.num - known.num)
+                yield from self._read_on(pieces, rest, known.last_pos)
+                known = slot
             records = pending_of(in_log_order(pieces)[1])
             if len(records) != slot.num:
                 raise CorruptFile(
@@ -290,6 +288,18 @@ class TimerStore:
             self._topics.remove(loaded.topic_hash)
             self.loaded_until_ms = slot_ms + self._wheel.precision_ms
         return loaded.where(np.argsort(loaded.act_ms, kind="stable"))
+
+    def _read_on(self, pieces: list[Piece], slot: Slot, known_pos: int) -> Generator[None, None, None]:
+        """Read what a slot has behind a position.
+
+        Yields between two pieces, not behind the last: otherwise a slot that gets more in every turn would never be
+        loaded.
+        """
+        for number, (positions, records) in enumerate(self._timer_log.slot_pieces(slot, self._wheel.precision_ms)):
+            if number:
+                yield
+            is_new = positions > known_pos
+            pieces.append((positions[is_new], records[is_new]))
 
     def look_ahead(self) -> None:
         """A few milliseconds' work for slots that will be loaded soon. Raises CorruptFile, OSError."""

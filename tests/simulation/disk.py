@@ -11,6 +11,7 @@
     crash    SimulatedCrash, before or after the effect     kill -9 at that very moment
     torn     half of a write is done, then SimulatedCrash   kill -9 inside a write
     short    pwrite writes less than it was given           a signal, a quota
+             pread reads less than it was asked for         a signal, a network's file system
     full     OSError(ENOSPC), from now on for seconds       somebody else's files
     failed   OSError(EIO) by a sync                         a cable, a dying device
 
@@ -33,6 +34,7 @@ LABELS: tuple[str, ...] = (
     *(f"{effect}:{side}" for effect in _EFFECTS for side in ("before", "after")),
     "write:torn",
     "write:short",
+    "read:short",
     "write:full",
     "create:full",
     "allocate:full",
@@ -77,6 +79,8 @@ class Disk:
         self.chance = chance
         self.rate = rate
         self.clock = clock
+        self._read_chance = random.Random(repr(chance.getstate()))
+        """Reads are many: what else goes wrong does not depend on how many."""
         self.files: dict[Path, Inode] = {}
         self.boots = 1
         """Runs of the operating system."""
@@ -191,6 +195,14 @@ class Disk:
         if wrong:
             self.injected.append(label)
         return wrong
+
+    def length_read(self, length: int) -> int:
+        """How many bytes a read of so many is given."""
+        self.hits["read:short"] += 1
+        if length < 2 or self.rate == 0 or self._read_chance.random() >= self.rate:
+            return length
+        self.injected.append("read:short")
+        return self._read_chance.randrange(1, length)
 
     def is_full(self, label: str) -> bool:
         """Whether there is no room for this."""
@@ -316,7 +328,7 @@ class MemoryFile:
 
     def pread(self, length: int, position: int) -> bytes:
         self._mount.alive()
-        return bytes(self._inode.data[position : position + length])
+        return bytes(self._inode.data[position : position + self._mount.disk.length_read(length)])
 
     def will_need(self, length: int, position: int) -> None:
         self._mount.alive()

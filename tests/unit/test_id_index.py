@@ -121,13 +121,18 @@ def test_what_a_find_has_read_it_need_not_read_again(tmp_path: Path) -> None:
     assert log.records_read == 1
 
 
-def test_what_is_deleted_while_it_looks_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_indexed", [False, True])
+@pytest.mark.parametrize("kept_from", [38, 57])
+def test_what_is_deleted_while_it_looks_is_passed_over(tmp_path: Path, is_indexed: bool, kept_from: int) -> None:
     log = TimerLog(tmp_path, SEGMENT_BYTES, RealFileSystem())
     positions = log.append(records_with([7] * 60))
     index = IdIndex(log)
+    if is_indexed:
+        assert found(index, [8], 0) == []
     search = index.find(np.array([7], np.int64), 0)
     assert len(next(search)) == BLOCK_RECORDS
-    log.delete_before(int(positions[40]))
+    log.delete_before(int(positions[kept_from]))
     index.forget()
-    assert sum(map(len, search)) == 60 - 38
-    assert found(index, [7], log.start_position) == [7] * 22
+    assert sum(map(len, search)) == 60 - kept_from
+    assert found(index, [7], log.start_position) == [7] * (60 - kept_from)
+    log.close()

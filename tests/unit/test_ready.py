@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sidecar.dispatch.ready import Joined, Ready
+from sidecar.dispatch.ready import STEPS_AT_A_TIME, Joined, Ready
 from sidecar.records import Outgoing
 from sidecar.store.id_hash import hash_ids
 from sidecar.store.timer_store import TimerStore
@@ -135,7 +135,7 @@ def test_a_slot_is_loaded_step_by_step_while_something_is_due(
         calls += 1
         if calls == 2:  # for a slot that is half loaded
             put(store, [record(next_ms + 3, 100), record(next_ms + 900, 101)])
-    assert calls > 20 // 4
+    assert calls == 20 // 4
     assert keys(ready.take(next_ms + 4, MANY, MANY))[-3:] == [(next_ms + 3, 4), (next_ms + 3, 100), (next_ms + 4, 5)]
     assert ready.waiting == 15 + 1
 
@@ -149,6 +149,22 @@ def test_a_slot_is_loaded_at_once_where_nothing_is_due(
     ready = loaded(store, [SLOT_MS + 5, *[next_ms + number for number in range(20)]], SLOT_MS)
     ready.load(next_ms, MANY, busy_by_ms=busy_by_ms)
     assert ready.waiting == 21
+
+
+def test_a_large_slot_is_loaded_some_steps_at_a_time_ahead_and_at_once_when_it_is_due(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.store.timer_log.CHUNK_RECORDS", 4)
+    next_ms = SLOT_MS + PRECISION_MS
+    count = 4 * 2 * STEPS_AT_A_TIME
+    ready = loaded(store, [next_ms] * count, SLOT_MS)
+    ready.load(next_ms, MANY, busy_by_ms=SLOT_MS)
+    assert ready.waiting == 0, "others may be due"
+    ready.load(next_ms, MANY, busy_by_ms=SLOT_MS)
+    assert ready.waiting == count
+    put(store, [record(next_ms + PRECISION_MS, number) for number in range(count)])
+    ready.load(next_ms + PRECISION_MS, MANY)
+    assert ready.waiting == 2 * count
 
 
 def test_an_earlier_slot_comes_before_one_that_is_half_loaded(

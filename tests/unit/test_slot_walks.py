@@ -104,15 +104,18 @@ def test_a_few_steps_are_taken_at_a_time(parts: Parts, monkeypatch: pytest.Monke
     assert not parts.fs.calls, "they are at their ends"
 
 
-def test_what_is_loaded_takes_others_along(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 2)
-    parts.put([5, 6] * 3)
-    parts.walks.look_ahead(5_000)
-    walk = parts.walks.of(5_000)
-    assert walk is not None
-    assert not parts.walks.step(walk)
-    assert parts.walks.step(walk)
-    assert parts.walked(6) == parts.all_of(6)
+def test_what_is_loaded_takes_all_its_steps_and_others_a_few_along(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_walks, "STEPS_AT_A_TIME", 10)
+    monkeypatch.setattr(slot_walks, "STEPS_AT_ITS_SIDE", 4)
+    parts.put([5, 6, 7] * 15)
+    walks = [parts.walks.of(slot * PRECISION_MS) for slot in (5, 6, 7)]
+    assert walks[0] is not None
+    assert not parts.walks.step(walks[0])
+    assert [len(parts.walked(slot)) for slot in (5, 6, 7)] == [10, 2, 2]
+    assert parts.walks.step(walks[0])
+    assert [len(parts.walked(slot)) for slot in (5, 6, 7)] == [15, 4, 4]
 
 
 def test_no_more_slots_than_some_are_looked_ahead(parts: Parts) -> None:
@@ -124,6 +127,21 @@ def test_no_more_slots_than_some_are_looked_ahead(parts: Parts) -> None:
     parts.fs.calls.clear()
     parts.walks.look_ahead(13_000)
     assert len(parts.fs.calls) == 3 * 2 * len(CALLS), "three are behind, three are new"
+
+
+def test_the_wheel_is_not_looked_through_for_them(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    is_occupied = TimerWheel._is_occupied
+    monkeypatch.setattr(
+        TimerWheel, "_is_occupied", lambda wheel, *args: looked.append(args[2]) or is_occupied(wheel, *args)
+    )
+    parts.put([5, 10, 5, 10])
+    parts.wheel.next_occupied(11_000)
+    assert sum(looked) == 200, "once, for what is known to be empty from then on"
+    for slot in range(11, 100):
+        parts.walks.look_ahead(slot * PRECISION_MS)
+        assert parts.wheel.next_occupied(slot * PRECISION_MS) is None
+    assert sum(looked) < 2 * 200, "but for what has come into sight at its end"
 
 
 def test_beyond_so_many_records_only_what_is_asked_for_goes_on(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

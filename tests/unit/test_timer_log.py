@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sidecar.store.errors import CorruptFile, CorruptRecord, EndPositionRequired, IncompleteLog, PositionOutOfRange
-from sidecar.store.files import RealFileSystem
+from sidecar.store.files import RealFile, RealFileSystem
 from sidecar.store.layout import MAGIC_DELETE, Int64Array, RecordArray, Slot
 from sidecar.store.timer_log import TimerLog, in_log_order
 from tests.support.slots import new_records
@@ -288,9 +288,11 @@ def test_a_scan_passes_over_what_is_deleted_meanwhile(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     log.append(some_records(45))
     scan = log.scan(chunk_records=10)
-    blocks = list(log.blocks(0))
+    blocks, further = list(log.blocks(0)), log.blocks(0)
+    assert next(further) == blocks[0]
     assert next(scan)[1]["offset_py"].tolist() == list(range(10))
     log.delete_before(2048)
+    assert list(further) == blocks[2:]
     assert [records["offset_py"].tolist() for _, records in scan] == [list(range(38, 45))]
     assert [len(log.read_block(block)) for block in blocks] == [0, 0, 7]
 
@@ -426,6 +428,19 @@ def test_a_damaged_record_is_noticed_by_every_reader(tmp_path: Path, at: int, da
         with pytest.raises(CorruptRecord, match=f"position 1076: {words}"):
             reader()
     assert any(words in problem for problem in log.check(PRECISION_MS))
+
+
+def test_a_read_that_gives_less_than_it_was_asked_for_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = a_log(tmp_path)
+    positions = chained(log, [0] * 40)
+    pread = RealFile.pread
+    monkeypatch.setattr(RealFile, "pread", lambda file, length, at: pread(file, min(length, 30), at))
+    assert log.gather(positions).tolist() == log.chain(int(positions[39]))[1][::-1].tolist()
+    assert [records.tolist() for _, records in log.scan()] == [
+        log.gather(positions[begin : begin + 19]).tolist() for begin in (0, 19, 38)
+    ]
 
 
 def test_a_file_cut_short_underneath_is_noticed_by_every_reader(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sidecar.store.files import RealFile, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
+from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import Loaded, Marks, Surveyed, TimerStore, quota_bytes_min
 from tests.support.steps import result_of
 
@@ -484,6 +485,79 @@ def test_what_comes_and_goes_while_its_slot_is_loaded_counts(
     assert len(loaded.act_ms) == store.num(5_000)
 
 
+def _put_strewn(store: TimerStore, count: int, *, others: int, first: int) -> None:
+    for number in range(first, first + count):
+        put(store, some(1, at_ms=5_000, first=number))
+        put(store, [Message(9_000, b"id1000", "orders", b"another")] * others)
+
+
+def _add(store: TimerStore, others: int) -> None:
+    _put_strewn(store, 40, others=others, first=100)
+
+
+def _add_and_take_back(store: TimerStore, others: int) -> None:
+    _add(store, others)
+    store.delete(store.find(hash_ids([b"id%d" % number for number in range(100, 140)]), 0))
+
+
+def _replace(store: TimerStore, others: int) -> None:
+    store.delete(store.find(hash_ids([b"id0", b"id1"]), 0))
+    _add(store, others)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("meanwhile", [_add, _add_and_take_back, _replace])
+@pytest.mark.parametrize("others", [0, 10])
+def test_what_comes_once_a_walk_has_begun_is_loaded_a_little_at_a_time(
+    tmp_path: Path, meanwhile: Callable[[TimerStore, int], None], others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path).store
+    _put_strewn(store, 2, others=10, first=0)
+    store.look_ahead()
+    meanwhile(store, others)
+    read, ends = list[int](), [0]
+    pread = RealFile.pread
+    monkeypatch.setattr(RealFile, "pread", lambda file, *args: read.append(args[0]) or pread(file, *args))
+    loaded = result_of(store.load(5_000), lambda: ends.append(sum(read)))
+    assert max(np.diff([*ends, sum(read)])) <= 3 * 4 * 52, "three pieces"
+    assert len(loaded.act_ms) == store.num(5_000) == {_add: 42, _add_and_take_back: 2, _replace: 40}[meanwhile]
+    store.close(None, {})
+
+
+@pytest.mark.parametrize("is_looked_ahead", [False, True])
+def test_a_slot_nearly_all_of_which_was_taken_back_is_not_followed_to_its_end(
+    tmp_path: Path, is_looked_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its num tells of two records; its chain has four hundred."""
+    store = opened(tmp_path).store
+    stored = put(store, [Message(5_000, b"id%d" % number, "orders", b"payload") for number in range(201)])
+    store.delete(stored.where(np.arange(200)))
+    kept = [int(stored.payload_pos[200]), *put(store, [Message(5_000, b"last", "orders", b"payload")]).payload_pos]
+    monkeypatch.setattr("sidecar.store.slot_walks.STEPS_AT_A_TIME", 2)
+    monkeypatch.setattr("sidecar.store.timer_log.CHAIN_STEPS_MAX", 2)
+    followed: list[int] = []
+    link = TimerLog._link
+    monkeypatch.setattr(TimerLog, "_link", lambda log, position: followed.append(position) or link(log, position))
+    for _ in range(10 * is_looked_ahead):
+        store.look_ahead()
+    assert result_of(store.load(5_000)).payload_pos.tolist() == kept
+    assert len(followed) == 5, "for 402 records to filter, at 100 a step"
+    followed.clear()
+    assert result_of(store.query(0, 6_000, 10))[1].payload_pos.tolist() == kept
+    assert len(followed) == 6, "two at a time"
+    store.close(None, {})
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_slot_that_gets_more_at_each_step_is_loaded_nevertheless(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    put(store, some(10))
+    numbers = iter(range(100, 120))
+    loaded = result_of(store.load(5_000), lambda: put(store, some(2, first=next(numbers))))
+    assert len(loaded.act_ms) == store.num(5_000)
+    store.close(None, {})
+
+
 @pytest.mark.usefixtures("_small")
 def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
     """Each message that was there all the while is told once; what was sent meanwhile is not."""
@@ -531,6 +605,23 @@ def test_what_a_query_has_found_may_be_cancelled_and_its_place_freed_meanwhile(
         assert [payload for payload in payloads if payload.startswith(b"kept")] == [one.payload for one in kept]
         store.close(None, {})
     assert count > 3
+
+
+@pytest.mark.usefixtures("_small")
+def test_an_id_that_is_looked_for_while_segments_are_deleted_is_told_once(tmp_path: Path) -> None:
+    store = opened(tmp_path).store
+    put(store, [Message(5_000, b"same", "orders", b"early"), *some(23)])
+    put(store, [Message(15_000, b"same", "orders", b"late")])
+    store.find(hash_ids([b"other"]), 0)  # the end of the log is kept
+    steps = store.query(0, 2**62, 10, id_hash=int(hash_ids([b"same"])[0]))
+    next(steps)
+    result_of(store.load(5_000))
+    store.advance(15_000)
+    surveyed(store, 15_000)
+    store.checkpoint(25, store.marks(), {})
+    total, first = result_of(steps)
+    assert (total, store.read(first.payload_pos, first.payload_size)) == (2, [b"late"]), "one was sent meanwhile"
+    store.close(None, {})
 
 
 def test_each_step_of_a_query_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
