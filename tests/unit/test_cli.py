@@ -364,6 +364,48 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["batch", "--out", "DIR", "--destination", "a b"], "--destination 'a b' is no legal topic name"),
+        (["batch", "--out", "DIR", "--destination", ""], "--destination '' is no legal topic name"),
+        (["batch", "--out", "DIR/file"], "DIR/file is no directory"),
+        (["batch", "--out", "DIR/file/audit"], "DIR/file is no directory"),
+        (
+            ["batch", "--out", "DIR", "--from", "2030-01-02T00:00:00Z", "--as-of", "2030-01-01T00:00:00Z"],
+            "--from 2030-01-02T00:00:00Z is not before --as-of",
+        ),
+        (
+            ["stream", "--facts", "DIR", "--checkpoint", "DIR", "--destination", "a b"],
+            "--destination 'a b' is no legal",
+        ),
+        (["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"], "--topic 'a b' is no legal topic name"),
+        (
+            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--metrics-file", "DIR/absent/file"],
+            "DIR/absent is no directory",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_an_audit_cannot_use_is_told_before_kafka_is_asked(
+    timewheel: Run, tmp_path: Path, closed_address: str, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "file").touch()
+    given = [argument.replace("DIR", str(tmp_path)) for argument in arguments]
+    ended = timewheel("audit", *given, "--bootstrap-servers", closed_address)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert said.replace("DIR", str(tmp_path)) in ended.stderr
+
+
+def test_options_that_spark_cannot_have_are_told_before_kafka_is_asked(
+    timewheel: Run, tmp_path: Path, closed_address: str
+) -> None:
+    verification = ["--kafka", "security.protocol=SSL", "--kafka", "enable.ssl.certificate.verification=false"]
+    ended = timewheel("audit", "batch", "--out", str(tmp_path), "--bootstrap-servers", closed_address, *verification)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "has no counterpart in Spark's Kafka client" in ended.stderr
+
+
+@pytest.mark.parametrize(
     "option",
     ["no.such.option=1", "security.protocol=other", "ssl.ca.location=/absent.pem", "message.max.bytes=5"],
 )
