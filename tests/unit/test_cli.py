@@ -339,6 +339,7 @@ def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_pa
         ["send", "--topic", "orders", "--level", "soon", "value"],
         ["send", "--topic", "orders", "--level", "1", "--header", "TAGS", "value"],
         ["send", "--topic", "orders", "--level", "1", "--header", "=a", "value"],
+        ["send", "--topic", "orders", "--level", "1", "--header", "REAL_QID=x", "value"],
         ["send", "--topic", "orders", "--level", "1", "--levels", "1", "value"],
         ["send", "--file", "-", "--topic", "orders"],
         ["send", "--file", "-", "value"],
