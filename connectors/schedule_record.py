@@ -25,9 +25,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 _DELAY_MS, _DELIVER_MS = str(Header.TIMER_DELAY_MS), str(Header.TIMER_DELIVER_MS)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
+_UNIQ_KEY, _REAL_QID = str(Header.UNIQ_KEY), str(Header.REAL_QID)
 
-_INSTRUCTIONS = (CONTROL_HEADERS - {str(Header.REAL_QID)}) | {
+_SOME_PARTITION: bytes | None = b"0"
+"""A legal one, which stands for ``REAL_QID`` where there is none."""
+_PARTITION_MAX = 2**31 - 1
+_PARTITION_DIGITS_MAX = 10
+
+_INSTRUCTIONS = (CONTROL_HEADERS - {_REAL_QID}) | {
     str(Header.TIMER_DEL_UNIQKEY),
     str(Header.TIMER_REPLACE_UNIQKEY),
 }
@@ -112,20 +117,25 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
-        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is no UTF-8 text.
+        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is no UTF-8 text,
+            ``REAL_QID`` is no partition number.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     written: Carried = []
-    uniq_key = b""
+    uniq_key, qid = b"", _SOME_PARTITION
     for name, given in pairs:
         if name not in _good_names:
             _check_name(name)
         text = given.encode() if isinstance(given, str) else given
         if name == _UNIQ_KEY:  # of several, the last
             uniq_key = text or b""
+        elif name == _REAL_QID:
+            qid = text
         written.append((name, text))
     if not uniq_key.isascii():
         _check_id(uniq_key)
+    if qid != _SOME_PARTITION:
+        _check_partition(qid)
     return written, uniq_key
 
 
@@ -157,6 +167,15 @@ def _check_id(uniq_key: bytes) -> None:
         raise ScheduleError(
             f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is no UTF-8 text; a message's id is text"
         ) from None
+
+
+def _check_partition(qid: bytes | None) -> None:
+    """By the sidecar's rule (`sidecar.intake.parse`): it would make a dead letter of the record."""
+    if qid is None or not qid.isdigit() or len(qid) > _PARTITION_DIGITS_MAX or int(qid) > _PARTITION_MAX:
+        told = "null" if qid is None else f"'{qid[:40].decode(errors='backslashreplace')}'"
+        raise ScheduleError(
+            f"the header REAL_QID is {told}, which is no partition number; leave it out and the key decides"
+        )
 
 
 def cancel_headers(receipt: Receipt) -> Carried:

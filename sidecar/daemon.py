@@ -265,11 +265,17 @@ class Daemon:
             return (yield from self._loop.pending(query)) if self._loop is not None else (PendingAnswer(0, []), [])
 
         answer, partitions = await asyncio.wrap_future(self._questions.ask(question))
-        messages = [{**message._asdict(), "receipt": self._receipt(message)} for message in answer.messages]
+        messages = [
+            {**message._asdict(), "id": message.shown_id, "receipt": self._receipt(message)}
+            for message in answer.messages
+        ]
         following = None if answer.next is None else str(answer.next)
         return {"total": answer.total, "messages": messages, "partitions": partitions, "next": following}
 
-    def _receipt(self, message: PendingMessage) -> str:
+    def _receipt(self, message: PendingMessage) -> str | None:
+        """None: the id is no text, and one that looks like it may be another message's."""
+        if not message.has_text_id:
+            return None
         return Receipt(
             schedule_topic=self._outcomes.topic,
             partition=message.partition,

@@ -5,6 +5,7 @@ which is a worker's own data directory, lock included.
 """
 
 import fcntl
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import IO
 from sidecar.errors import DataDirectoryError
 
 _LOCK = "lock"
+_STORE = re.compile(r"wheel-[0-9]+")
 
 OPEN_FILES = 65_536
 """Files that a sidecar may want to have open."""
@@ -90,10 +92,15 @@ def worker_name(number: int) -> str:
     return f"worker-{number}"
 
 
+def is_store(path: Path) -> bool:
+    """Whether a directory is that of a wheel partition, by its name."""
+    return _STORE.fullmatch(path.name) is not None and path.is_dir()
+
+
 def stores(path: Path) -> list[Path]:
     """The directory of every wheel partition, those of workers included."""
     return sorted(
-        found for pattern in ("wheel-*", "worker-*/wheel-*") for found in path.glob(pattern) if found.is_dir()
+        found for pattern in ("wheel-*", "worker-*/wheel-*") for found in path.glob(pattern) if is_store(found)
     )
 
 

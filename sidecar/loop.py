@@ -19,6 +19,7 @@ from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.clock_ahead import told_early
+from sidecar.dispatch.dead_letters import TOO_LARGE_REMEDY
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.suspects import Suspects
@@ -538,4 +539,5 @@ def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:
     topic, _, error = refusal
     is_size = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
     code = ErrorCode.RECORD_TOO_LARGE if is_size else ErrorCode.DESTINATION_REFUSED
-    return Rejection(code, f"'{topic}' refuses the record: {error.str()}")
+    remedy = f"; {TOO_LARGE_REMEDY}" if is_size else ""
+    return Rejection(code, f"'{topic}' refuses the record: {error.str()}{remedy}")

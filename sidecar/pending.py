@@ -34,6 +34,7 @@ class PendingQuery(NamedTuple):
     """Which messages; times are when they are acted on, in ms, ``until_ms`` excluded."""
 
     id: str | None = None
+    """As `PendingMessage.id`."""
     topic: str | None = None
     from_ms: int = 0
     until_ms: int = 2**62
@@ -53,11 +54,22 @@ class PendingMessage(NamedTuple):
     """
 
     id: str
+    """Bytes that are no UTF-8 text stand in it as surrogates, so that no other message's id looks like it."""
     topic: str
     deliver_ms: int
     partition: int
     offset: int
     act_ms: int
+
+    @property
+    def has_text_id(self) -> bool:
+        """Whether a receipt, which is text, can name it."""
+        return self.shown_id == self.id
+
+    @property
+    def shown_id(self) -> str:
+        """The id as a text; of one that is none, the bytes that are not as ``\\xhh``."""
+        return id_bytes(self.id).decode(errors="backslashreplace")
 
     @property
     def cursor(self) -> Cursor:
@@ -75,6 +87,16 @@ class PendingAnswer(NamedTuple):
     def next(self) -> Cursor | None:
         """Where the next page begins; None: there is none."""
         return self.messages[-1].cursor if self.messages and self.total > len(self.messages) else None
+
+
+def id_text(uniq_key: bytes) -> str:
+    """A message's id, as `PendingMessage.id` and `PendingQuery.id` have it."""
+    return uniq_key.decode(errors="surrogateescape")
+
+
+def id_bytes(text: str) -> bytes:
+    """What `id_text` was given."""
+    return text.encode(errors="surrogateescape")
 
 
 Question = Callable[[], Generator[None, None, Any]]

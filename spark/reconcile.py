@@ -30,7 +30,7 @@ from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
-from spark.rejections import group_of_letter, letters_by_place, number_of_letters, with_rejections
+from spark.rejections import group_of_letter, is_parked, letters_by_place, number_of_letters, with_rejections
 
 COLUMNS = (
     *IDENTITY,
@@ -107,7 +107,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     if letters is not None:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
-        verdicts = verdicts.unionByName(_redriven_twice(folded, known, names, is_whole=rules.is_whole))
+        verdicts = verdicts.unionByName(_moved_twice(folded, known, names, is_whole=rules.is_whole))
     return verdicts.where(_is_meant(rules) & is_for(rules.destinations, names)).select(*COLUMNS)
 
 
@@ -251,14 +251,33 @@ def _invalid(facts: DataFrame, rules: Rules) -> DataFrame:
     return facts.where(c("kind") == "invalid").select(*columns)
 
 
-def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_whole: bool) -> DataFrame:
-    """What nobody scheduled, because it was redriven: more arrivals than there were dead letters of that message.
-
-    More than all of them, or, of those that say where which group failed, than these. Where not even all letters were
-    read that there are, only of the latter can be told.
-    """
+def _moved_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_whole: bool) -> DataFrame:
+    """What nobody scheduled, because a redrive wrote it: more of a message than there were dead letters of it."""
     c = F.col
     unasked = folded.where((c("redrives") > 0) & (c("arrivals") > 1) & ~c("is_plain") & ~c("is_odd"))
+    unasked = unasked.withColumn("group", topic_kinds.group(c("destination"), names))
+    redriven, parked = unasked.where(~is_parked()), unasked.where(is_parked())
+    surplus = _redriven_twice(redriven, facts, is_whole=is_whole).unionByName(_parked_twice(parked, facts))
+    given = {
+        "verdict": F.lit("duplicate"),
+        "why": F.concat("moved", F.lit(" "), "times", F.lit(" times, of dead letters "), "of_letters"),
+        "topic": c("destination"),
+        "partition": c("delivered_partition"),
+        "offset": c("delivered_offset"),
+        "scheduled_ms": F.lit(None).cast("bigint"),
+        "level": F.lit(None).cast("int"),
+        "due_ms": F.lit(None).cast("bigint"),
+        "lateness_ms": F.lit(None).cast("bigint"),
+    }
+    return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
+
+
+def _redriven_twice(unasked: DataFrame, facts: DataFrame, *, is_whole: bool) -> DataFrame:
+    """More than all dead letters of that message, or, of those that say where which group failed, than these.
+
+    Where not even all letters were read that there are, only of the latter can be told.
+    """
+    c = F.col
     whose = ["id", "redrives", "of_topic", "reader"]
     letters = (
         facts.where(c("kind").isin(*_LETTERS))
@@ -272,22 +291,23 @@ def _redriven_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, i
     total = letters.groupBy("id", "redrives").agg(F.sum("own_letters").alias("letters"))
     known = unasked.join(total, ["id", "redrives"]).join(by_letter, [*IDENTITY], "left")
     is_over_all = (c("arrivals") > c("letters")) & F.lit(is_whole)
-    times = F.when(is_over_all, c("arrivals")).otherwise(c("most.of_one"))
-    of_letters = F.when(is_over_all, c("letters")).otherwise(c("most.own_letters"))
-    given = {
-        "verdict": F.lit("duplicate"),
-        "why": F.concat(F.lit("redriven "), times, F.lit(" times, of dead letters "), of_letters),
-        "topic": c("destination"),
-        "partition": c("delivered_partition"),
-        "offset": c("delivered_offset"),
-        "scheduled_ms": F.lit(None).cast("bigint"),
-        "level": F.lit(None).cast("int"),
-        "group": topic_kinds.group(c("destination"), names),
-        "due_ms": F.lit(None).cast("bigint"),
-        "lateness_ms": F.lit(None).cast("bigint"),
-    }
-    surplus = known.where(is_over_all | c("most").isNotNull())
-    return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
+    return known.where(is_over_all | c("most").isNotNull()).select(
+        *unasked.columns,
+        F.lit("redriven").alias("moved"),
+        F.when(is_over_all, c("arrivals")).otherwise(c("most.of_one")).alias("times"),
+        F.when(is_over_all, c("letters")).otherwise(c("most.own_letters")).alias("of_letters"),
+    )
+
+
+def _parked_twice(unasked: DataFrame, facts: DataFrame) -> DataFrame:
+    """More than the dead letters that they are copies of: those say the same, the count of redrives included."""
+    said = ["id", "retries", "redrives", "reader"]
+    letters = facts.where((F.col("kind") == "dead_letter") & ~is_parked()).withColumn("reader", F.col("group"))
+    counted = letters.groupBy(*said).agg(F.count("*").alias("of_letters"))
+    known = unasked.withColumn("reader", group_of_letter()).join(counted, said)
+    return known.where("arrivals > of_letters").select(
+        *unasked.columns, F.lit("parked").alias("moved"), F.col("arrivals").alias("times"), "of_letters"
+    )
 
 
 def _is_meant(rules: Rules) -> Column:

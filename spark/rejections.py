@@ -37,16 +37,19 @@ _SEEN_IN_THE_RECORD = (
 _PARKED = TopicNames.parked_group("")
 
 
+def is_parked() -> Column:
+    """Whether a ``group`` is that of parked letters (`TopicNames.is_parked_group`)."""
+    return F.coalesce(F.endswith("group", F.lit(_PARKED)), F.lit(False))
+
+
 def group_of_letter() -> Column:
     """Whose reader failed, also of a letter that is parked."""
-    is_parked = F.endswith("group", F.lit(_PARKED))
-    return F.when(is_parked, F.left("group", F.length("group") - len(_PARKED))).otherwise(F.col("group"))
+    return F.when(is_parked(), F.left("group", F.length("group") - len(_PARKED))).otherwise(F.col("group"))
 
 
 def number_of_letters() -> Column:
     """Of a group of letters. One that is parked is a copy of another, whether that was read or not."""
-    is_parked = F.coalesce(F.endswith("group", F.lit(_PARKED)), F.lit(False))
-    return F.greatest(F.count_if(~is_parked), F.count_if(is_parked))
+    return F.greatest(F.count_if(~is_parked()), F.count_if(is_parked()))
 
 
 def letters_by_place(facts: DataFrame) -> DataFrame | None:

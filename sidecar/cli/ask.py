@@ -62,7 +62,8 @@ def pending(
     table.add_column("offset", justify="right")
     for message in answer["messages"]:
         due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
-        row = (due, message["topic"], message["id"], str(message["partition"]), str(message["offset"]))
+        shown_id = message["id"] if message["receipt"] else f"{message['id']} (no UTF-8 text: no receipt)"
+        row = (due, message["topic"], shown_id, str(message["partition"]), str(message["offset"]))
         table.add_row(*(plain(one_line(cell)) for cell in row))
     with paged() as console:
         console.print(table)

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry, start_http_server
 
-from sidecar.cli.audit_options import SETTINGS, Master, SparkConf, Step, audit_errors, cluster, duration_ms, session
+from sidecar.cli.audit_options import (
+    SETTINGS,
+    Master,
+    SparkConf,
+    Step,
+    audit_errors,
+    cluster,
+    duration_ms,
+    session,
+)
+from sidecar.cli.audit_options import topic as alerts_topic
 from sidecar.cli.options import with_settings
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
@@ -53,6 +63,9 @@ def alert(
         raise UsageError(f"--interval {interval} is too short; the least is 100ms")
     place = None if metrics_address is None else _host_and_port(metrics_address)
     name = settings.topic_names.physical(topic) if topic else settings.topic_prefix + ALERTS_TOPIC
+    alerts_topic("--topic", topic or ALERTS_TOPIC, name)
+    if metrics_file is not None and not metrics_file.parent.is_dir():
+        raise UsageError(f"--metrics-file {metrics_file}: {metrics_file.parent} is no directory; make it first")
     with audit_errors():
         from spark.packages import check_pyspark
 
@@ -60,7 +73,7 @@ def alert(
         from spark.alert_sink import AlertMetrics, KafkaAlerts
         from spark.alerts import AlertStream, Watch, survey_of
 
-        cluster(settings)
+        cluster(settings, is_read_by_spark=False)
         metrics = AlertMetrics(metrics_file)
         if place is not None:
             _serve(metrics.registry, *place)

@@ -15,7 +15,9 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_output,
     cluster,
+    destinations,
     duration_ms,
     session,
     time_ms,
@@ -74,7 +76,10 @@ def batch(
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise UsageError(f"--from {since} is not before --to {until}")
     grace_ms, late_after_ms = duration_ms("--grace", grace), duration_ms("--late-after", late_after)
-    topics = tuple(settings.topic_names.physical(name) for name in destination or [])
+    if since_ms is not None and given_ms is not None and since_ms >= given_ms:
+        raise UsageError(f"--from {since} is not before --as-of {as_of}")
+    topics = destinations(settings, destination)
+    check_output("--out", out)
     with audit_errors():
         from spark.packages import check_pyspark
 

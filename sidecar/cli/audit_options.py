@@ -1,14 +1,17 @@
 """What ``audit batch`` and ``audit stream`` have in common: options, the session, errors, progress."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from connectors.contract import is_legal_topic_name
 from connectors.durations import DurationError, parse_duration_ms
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.settings import Settings
@@ -76,13 +79,42 @@ def session(name: str, master: str | None, conf: list[str] | None) -> "SparkSess
     return spark_session(f"timewheel audit {name}", master=master, conf=options)
 
 
-def cluster(settings: Settings) -> "Cluster":
-    """Kafka, as the settings describe it; it has answered."""
+def cluster(settings: Settings, *, is_read_by_spark: bool = True) -> "Cluster":
+    """Kafka, as the settings describe it; it has answered, and Spark's client can be told the same."""
     from spark.cluster import Cluster
+    from spark.kafka_options import for_spark
 
     found = Cluster({"bootstrap.servers": settings.bootstrap_servers, **settings.kafka})
+    if is_read_by_spark:
+        for_spark(found.options)
     found.topics()
     return found
+
+
+def destinations(settings: Settings, given: list[str] | None) -> tuple[str, ...]:
+    """The topics that `Destinations` names. Raises UsageError for what can be none."""
+    return tuple(topic("--destination", name, settings.topic_names.physical(name)) for name in given or [])
+
+
+def topic(option: str, given: str, name: str) -> str:
+    """The topic's name. Raises UsageError where Kafka can have none of that name."""
+    if not is_legal_topic_name(name):
+        raise UsageError(
+            f"{option} '{given}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-'); "
+            "write it as Kafka lists it"
+        )
+    return name
+
+
+def check_output(option: str, path: str) -> None:
+    """Raises UsageError where a directory on this machine cannot be made, or written to."""
+    if "://" in path:
+        return
+    there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
+    if not there.is_dir():
+        raise UsageError(f"{option} {path}: {there} is no directory; name one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {path}: this user may not write to {there}; name another directory")
 
 
 def time_ms(option: str, text: str | None) -> int | None:

@@ -15,6 +15,7 @@ from sidecar.cli.audit_options import (
     Step,
     audit_errors,
     cluster,
+    destinations,
     duration_ms,
     session,
 )
@@ -56,7 +57,7 @@ def stream(
     interval_ms = duration_ms("--interval", interval)
     if interval_ms < 100:
         raise UsageError(f"--interval {interval} is too short; the least is 100ms")
-    topics = tuple(settings.topic_names.physical(name) for name in destination or [])
+    topics = destinations(settings, destination)
     with audit_errors():
         from spark.packages import check_pyspark
 

@@ -151,6 +151,9 @@ def redrive(
 ) -> None:
     """Send a group's dead letters where they belong, each once.
 
+    A record that the sidecar rejected goes to its REAL_TOPIC at once, whatever time it asked for; --to a schedule topic
+    (SCHEDULE_TOPIC_XXXX-wheel, or that of a level) schedules it.
+
     Run twice, it moves nothing twice; killed, it continues where it stopped when it is run again. Letters that a filter
     leaves out, and those that cannot be sent, stay.
     """

@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sidecar.data_dir import at_rest, stores
+from sidecar.data_dir import at_rest, is_store, stores
 from sidecar.errors import DataDirectoryError
 
-Directory = Annotated[Path, typer.Argument(help="The sidecar's data directory.", readable=False)]
+Directory = Annotated[
+    Path, typer.Argument(help="The sidecar's data directory, or one of its wheel-N directories.", readable=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,18 +39,15 @@ def inspect(directory: Directory, as_json: Json = False) -> None:
 
     told: dict[str, dict[str, Any]] = {}
     with _at_rest(directory) as partitions:
-        for path in partitions:
+        for name, path in partitions.items():
             try:
                 checkpoint = checkpoints.load(path / CHECKPOINT, RealFileSystem())
             except StoreError as error:
-                told[str(path.relative_to(directory))] = {"checkpoint": str(error)}
+                told[name] = {"checkpoint": str(error)}
                 continue
-            sizes = {
-                name: sum(file.stat().st_size for file in (path / name).glob("*")) for name in ("timerlog", "payload")
-            }
-            told[str(path.relative_to(directory))] = {
+            told[name] = {
                 "checkpoint": None if checkpoint is None else checkpoints.as_dict(checkpoint),
-                "bytes": sizes,
+                "bytes": _sizes(path),
             }
     if as_json:
         typer.echo(json.dumps(told, indent=2))
@@ -71,25 +70,39 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     from sidecar.store.opening import check_store
 
     with _at_rest(directory) as partitions:
-        found = {str(path.relative_to(directory)): check_store(path, RealFileSystem()) for path in partitions}
+        found = {name: check_store(path, RealFileSystem()) for name, path in partitions.items()}
+        read = {name: _sizes(path) for name, path in partitions.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
         for name, problems in found.items():
-            typer.echo(f"{name}: {'whole' if not problems else f'{len(problems)} problems'}")
+            logs = " and ".join(f"{log} of {size:,} bytes" for log, size in read[name].items())
+            typer.echo(f"{name}: {f'{len(problems)} problems' if problems else f'whole: checkpoint, {logs}'}")
             for problem in problems:
                 typer.echo(f"  {problem}")
     if any(found.values()):
         raise typer.Exit(1)
 
 
+def _sizes(path: Path) -> dict[str, int]:
+    """Bytes of each log of a partition."""
+    return {name: sum(file.stat().st_size for file in (path / name).glob("*")) for name in ("timerlog", "payload")}
+
+
 @contextmanager
-def _at_rest(directory: Path) -> Iterator[list[Path]]:
-    """The wheel partitions of a directory that no sidecar uses, for as long as the block lasts."""
+def _at_rest(directory: Path) -> Iterator[dict[str, Path]]:
+    """The wheel partitions, by name, of a directory that no sidecar uses, for as long as the block lasts."""
+    directory = directory.absolute()
+    is_one = is_store(directory)
     try:
         if not directory.is_dir():
             raise DataDirectoryError(f"{directory} is no directory")
-        with at_rest(directory):
-            yield stores(directory)
+        with at_rest(directory.parent if is_one else directory):
+            found = [directory] if is_one else stores(directory)
+            if not found:
+                raise DataDirectoryError(
+                    f"no store of Timewheel in {directory}: give the data directory, or one of its wheel-N directories"
+                )
+            yield {str(path.relative_to(directory.parent if is_one else directory)): path for path in found}
     except OSError as error:
         raise DataDirectoryError(f"{directory} cannot be read: {error.strerror}") from error

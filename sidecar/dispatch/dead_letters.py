@@ -11,6 +11,13 @@ _OMITTED = str(Header.ERROR_OMITTED)
 _TOPIC, _PARTITION, _OFFSET = str(Header.ERROR_TOPIC), str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
 
 
+TOO_LARGE_REMEDY = (
+    "raise max.message.bytes of that topic, or, where its producer compresses, let the sidecar do so, too: "
+    "--kafka compression.type=zstd"
+)
+"""Brokers measure what is compressed: the sidecar, which does not unless told, writes more bytes than it has read."""
+
+
 class Size(IntEnum):
     """How much of a record its dead letter carries; each is tried when Kafka finds the one before too large."""
 
@@ -64,6 +71,5 @@ def too_large(record: Outgoing, reason: str) -> Rejection:
     size_bytes = len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") for name, text in headers)
     return Rejection(
         ErrorCode.RECORD_TOO_LARGE,
-        f"'{topic}' refuses the record of {size_bytes} bytes with its headers: {reason}; "
-        "raise max.message.bytes of that topic",
+        f"'{topic}' refuses the record of {size_bytes} bytes with its headers: {reason}; {TOO_LARGE_REMEDY}",
     )

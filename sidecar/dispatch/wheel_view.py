@@ -10,7 +10,7 @@ from connectors.contract import Header
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
-from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery
+from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
 from sidecar.records import Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
@@ -111,7 +111,7 @@ class WheelView:
 
     def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
-        id_hash = int(hash_ids([query.id.encode()])[0]) if query.id is not None else None
+        id_hash = int(hash_ids([id_bytes(query.id)])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
         from_ms, limit, loaded_ms = query.from_ms, query.limit, self._ready.loaded_until_ms
         if query.after is not None:  # what is before it in its millisecond is passed over below
@@ -157,7 +157,7 @@ class WheelView:
         self, late: list[tuple[int, Outgoing]], query: PendingQuery
     ) -> Generator[None, None, list[tuple[int, Outgoing]]]:
         """Which of those that were due when they arrived are meant, each with its time, in the order of their times."""
-        uniq_key = None if query.id is None else (_UNIQ_KEY, query.id.encode())
+        uniq_key = None if query.id is None else (_UNIQ_KEY, id_bytes(query.id))
         found = []
         for begin in range(0, len(late), COMPARED_AT_ONCE):
             for arrived_ms, record in late[begin : begin + COMPARED_AT_ONCE]:
@@ -191,7 +191,7 @@ class WheelView:
         headers = dict(record[4])
         deliver_ms = headers.get(_TIMER_DELIVER_MS if record[0] == self._topic else _TIMER_OUT_MS)
         return PendingMessage(
-            id=(headers.get(_UNIQ_KEY) or b"").decode(errors="backslashreplace"),
+            id=id_text(headers.get(_UNIQ_KEY) or b""),
             topic=self.real_topic(record),
             deliver_ms=int(deliver_ms) if deliver_ms else record[5],
             partition=self._partition,

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -50,6 +51,12 @@ def _or_default(default: object) -> BeforeValidator:
     return BeforeValidator(lambda value: default if value == "" else value)
 
 
+def _as_sent(query: bytes, name: str) -> str:
+    """A parameter that is there; bytes that are no UTF-8 text are surrogates, for which others have one sign alike."""
+    text = query.decode(errors="surrogateescape")
+    return dict(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))[name]
+
+
 TimeMs = Annotated[
     int,
     Field(ge=0, le=_TIME_MAX_MS),
@@ -73,7 +80,9 @@ class PendingEntry(BaseModel):
     deliver_ms: int = Field(description="When it is due, ms since the epoch.")
     partition: int = Field(description="Of its scheduled record, as the offset.")
     offset: int
-    receipt: str = Field(description="To cancel and reschedule it with.")
+    receipt: str | None = Field(
+        description="To cancel and reschedule it with; null: the id is no UTF-8 text, told with \\xhh for such bytes."
+    )
     act_ms: int = Field(description="When it leaves the wheel: at deliver_ms, or earlier, to come back (a roll).")
 
 
@@ -148,6 +157,7 @@ def make_app(
         responses=described(Kind.INVALID, Kind.UNAVAILABLE),
     )
     async def pending(
+        request: Request,
         id: Annotated[  # noqa: A002
             str | None,
             Query(max_length=4_096, description="Only the message with this UNIQ_KEY."),
@@ -181,7 +191,8 @@ def make_app(
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
         try:
             cursor = None if after is None else Cursor.parse(after)
-            query = PendingQuery(id, topic, from_ms, until_ms, limit, cursor)
+            exact_id = None if id is None else _as_sent(request.scope["query_string"], "id")
+            query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor)
             told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
             raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None

@@ -793,6 +793,28 @@ def redriven_twice_and_parked(story: Story, name: str) -> None:
     deliver(story, name, 31 * S, None, "orders", REDRIVE_COUNT=2)
 
 
+def dies_after_a_redrive(story: Story, name: str, letters: int, parked: int) -> None:
+    """It was redriven once, sent back again by a consumer that may do so twice, and then parked."""
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1)
+    deliver(story, name, 20 * S, None, "orders", CONSUMER_GROUP="billing", RETRY_TOPIC="orders", REDRIVE_COUNT=1)
+    for _ in range(letters):
+        send_back(story, name, 21 * S, DELAY=-1, REDRIVE_COUNT=1)
+        deliver(story, name, 21_010, 21 * S, DLQ, RECONSUME_TIME=1, REDRIVE_COUNT=1)
+    for _ in range(parked):
+        deliver(story, name, 30 * S, 21 * S, f"{DLQ}.parked", RECONSUME_TIME=1, REDRIVE_COUNT=1)
+
+
+@tells(*[(DLQ, 1, "on_time")] * 3)
+def dead_twice_after_a_redrive_and_both_parked(story: Story, name: str) -> None:
+    dies_after_a_redrive(story, name, letters=2, parked=2)
+
+
+@tells(*[(DLQ, 1, "on_time")] * 3, (f"{DLQ}.parked", 1, "duplicate"))
+def dead_twice_after_a_redrive_and_parked_three_times(story: Story, name: str) -> None:
+    dies_after_a_redrive(story, name, letters=2, parked=3)
+
+
 def dies_and_is_redriven(story: Story, name: str, of: str, into: str, times: int = 1, group: str = "billing") -> None:
     story.write(f"DLQ-{group}", 11 * S, UNIQ_KEY=name, CONSUMER_GROUP=group, RETRY_TOPIC=of, RECONSUME_TIME=17)
     for _ in range(times):

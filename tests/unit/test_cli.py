@@ -37,6 +37,7 @@ from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unkn
 from sidecar.store.timer_store import quota_bytes_min
 from sidecar.topic_plan import plan_topics
 from sidecar.version import installed_version
+from tests.support.timer_store import a_store, put, record
 
 
 class Ended(NamedTuple):
@@ -338,6 +339,7 @@ def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_pa
         ["send", "--topic", "orders", "--level", "soon", "value"],
         ["send", "--topic", "orders", "--level", "1", "--header", "TAGS", "value"],
         ["send", "--topic", "orders", "--level", "1", "--header", "=a", "value"],
+        ["send", "--topic", "orders", "--level", "1", "--header", "REAL_QID=x", "value"],
         ["send", "--topic", "orders", "--level", "1", "--levels", "1", "value"],
         ["send", "--file", "-", "--topic", "orders"],
         ["send", "--file", "-", "value"],
@@ -361,6 +363,48 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
     ended = timewheel(*arguments)
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["batch", "--out", "DIR", "--destination", "a b"], "--destination 'a b' is no legal topic name"),
+        (["batch", "--out", "DIR", "--destination", ""], "--destination '' is no legal topic name"),
+        (["batch", "--out", "DIR/file"], "DIR/file is no directory"),
+        (["batch", "--out", "DIR/file/audit"], "DIR/file is no directory"),
+        (
+            ["batch", "--out", "DIR", "--from", "2030-01-02T00:00:00Z", "--as-of", "2030-01-01T00:00:00Z"],
+            "--from 2030-01-02T00:00:00Z is not before --as-of",
+        ),
+        (
+            ["stream", "--facts", "DIR", "--checkpoint", "DIR", "--destination", "a b"],
+            "--destination 'a b' is no legal",
+        ),
+        (["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"], "--topic 'a b' is no legal topic name"),
+        (
+            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--metrics-file", "DIR/absent/file"],
+            "DIR/absent is no directory",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_an_audit_cannot_use_is_told_before_kafka_is_asked(
+    timewheel: Run, tmp_path: Path, closed_address: str, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "file").touch()
+    given = [argument.replace("DIR", str(tmp_path)) for argument in arguments]
+    ended = timewheel("audit", *given, "--bootstrap-servers", closed_address)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert said.replace("DIR", str(tmp_path)) in ended.stderr
+
+
+def test_options_that_spark_cannot_have_are_told_before_kafka_is_asked(
+    timewheel: Run, tmp_path: Path, closed_address: str
+) -> None:
+    verification = ["--kafka", "security.protocol=SSL", "--kafka", "enable.ssl.certificate.verification=false"]
+    ended = timewheel("audit", "batch", "--out", str(tmp_path), "--bootstrap-servers", closed_address, *verification)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "has no counterpart in Spark's Kafka client" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -626,11 +670,32 @@ def test_the_same_sidecar_started_twice_ends_with_4_though_its_address_is_taken_
 
 
 def test_looking_at_a_directory_at_rest_writes_nothing_into_it(timewheel: Run, tmp_path: Path) -> None:
-    assert timewheel("store", "verify", tmp_path).exit_code == 0
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "wheel-0").mkdir()
+    assert timewheel("store", "verify", tmp_path).exit_code == 1
+    assert list(tmp_path.rglob("*")) == [tmp_path / "wheel-0"]
     with DataDir(tmp_path):
-        ended = timewheel("store", "verify", tmp_path)
-    assert (ended.exit_code, "in use by a sidecar" in ended.stderr) == (4, True)
+        in_use = [timewheel("store", "verify", directory) for directory in (tmp_path, tmp_path / "wheel-0")]
+    assert [(ended.exit_code, "in use by a sidecar" in ended.stderr) for ended in in_use] == [(4, True)] * 2
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_directory_that_holds_no_store_is_no_whole_one(timewheel: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "wheel-house").mkdir()
+    ended = timewheel("store", command, tmp_path, "--json")
+    assert (ended.exit_code, ended.stdout) == (4, "")
+    assert f"no store of Timewheel in {tmp_path}: give the data directory, or one of its wheel-N" in ended.stderr
+
+
+@pytest.mark.parametrize("given", [".", "wheel-7"])
+def test_what_has_been_verified_is_told(timewheel: Run, tmp_path: Path, given: str) -> None:
+    store = a_store(tmp_path / "wheel-7", slots_total=60)
+    put(store, [record(10_000, offset=0)])
+    store.close(1, {})
+    ended = timewheel("store", "verify", tmp_path / given)
+    assert re.fullmatch(
+        r"wheel-7: whole: checkpoint, timerlog of [1-9][0-9,]* bytes and payload of [1-9][0-9,]* bytes\n", ended.stdout
+    )
+    assert ended.exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])

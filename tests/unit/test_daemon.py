@@ -1,13 +1,18 @@
 """What is told between one session with Kafka and the next."""
 
+import asyncio
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from connectors.receipt import Receipt
 from sidecar import daemon
 from sidecar.daemon import Daemon
 from sidecar.errors import FencedError, KafkaUnreachableError
 from sidecar.health import State
+from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, id_text
 from sidecar.settings import Settings
 
 
@@ -41,3 +46,35 @@ def test_ids_that_are_taken_twice_make_it_look_for_another_process(
     connection_fails_of(fenced, sidecar, monkeypatch)
     assert "look for a second sidecar" in sidecar._advice("nothing")
     assert "'twin'" in sidecar._advice("nothing")
+
+
+def test_what_is_pending_has_a_receipt_unless_its_id_is_no_text(sidecar: Daemon) -> None:
+    """A receipt is text: that of the bytes would be that of another message, which is called as they are shown."""
+    keys = [b"\xff\xfe", rb"\xff\xfe", b"", "é".encode()]
+    waiting = [
+        PendingMessage(id_text(key), "orders", deliver_ms=9, partition=0, offset=offset, act_ms=9)
+        for offset, key in enumerate(keys)
+    ]
+    sidecar._loop = Answering(PendingAnswer(len(waiting), waiting))  # type: ignore[assignment]
+    told = asyncio.run(answered(sidecar, PendingQuery()))["messages"]
+    assert [each["id"] for each in told] == [r"\xff\xfe", r"\xff\xfe", "", "é"]
+    assert [each["receipt"] and Receipt.decode(each["receipt"]).offset for each in told] == [None, 1, 2, 3]
+
+
+class Answering:
+    """A loop that has this one answer."""
+
+    def __init__(self, answer: PendingAnswer) -> None:
+        self._answer = answer
+
+    def pending(self, _query: PendingQuery) -> Generator[None, None, tuple[PendingAnswer, list[int]]]:
+        yield
+        return self._answer, [0]
+
+
+async def answered(sidecar: Daemon, query: PendingQuery) -> dict[str, Any]:
+    asking = asyncio.ensure_future(sidecar._ask(query))
+    while not asking.done():
+        await asyncio.sleep(0)
+        sidecar._questions.answer()
+    return asking.result()

@@ -72,6 +72,8 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "no UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
+        ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is no partition number"),
+        ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is no partition number"),
         ({"headers": {"a": {"base64": "!"}}}, "headers", "is no base64 text"),
         ({"delay": "2h"}, "delay", "further away than max_delay (1h)"),
         ({"delay": None, "deliver_at": "2999-01-01T00:00:00Z"}, "deliver_at", "further away than max_delay"),

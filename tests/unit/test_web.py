@@ -254,6 +254,13 @@ def test_a_time_that_cannot_be_meant_is_refused_with_its_remedy(asked: Asked, to
     assert not asked.queries
 
 
+@pytest.mark.parametrize(("sent", "meant"), [("%FF%FE", b"\xff\xfe"), ("%C3%A9", b"\xc3\xa9"), ("a%2Bb+c", b"a+b c")])
+def test_an_id_that_is_no_text_is_asked_for_as_it_is(asked: Asked, sent: str, meant: bytes) -> None:
+    assert asked.client.get(f"/api/v1/pending?id=x&topic=%FF&id={sent}").status_code == 200
+    (query,) = asked.queries
+    assert query.id == meant.decode(errors="surrogateescape")
+
+
 def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -> None:
     assert asked.client.get("/api/v1/pending?id=&topic=&from=&to=&limit=&after=").status_code == 200
     assert asked.client.get("/api/v1/pending").status_code == 200

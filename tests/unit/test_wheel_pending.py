@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.dispatch.wheel import WheelPartition
-from sidecar.pending import PendingAnswer, PendingQuery
+from sidecar.pending import PendingAnswer, PendingQuery, id_bytes, id_text
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
 from tests.support.steps import result_of
 
@@ -58,6 +58,16 @@ def test_what_was_due_when_it_arrived_is_pending_until_it_is_sent(wheel: WheelPa
 def test_those_that_are_asked_for(wheel: WheelPartition, query: PendingQuery, expected: list[str]) -> None:
     answer = asked(wheel, query)
     assert (answer.total, ids(answer)) == (len(expected), expected)
+
+
+@pytest.mark.parametrize("at_ms", [NOW_MS - 1_000, LATER_MS], ids=["waiting to be sent", "on the wheel"])
+def test_an_id_that_is_no_text_is_not_taken_for_one_that_looks_like_it(tmp_path: Path, at_ms: int) -> None:
+    wheel = opened(tmp_path)
+    keys = {b"\xff\xfe": False, rb"\xff\xfe": True, "\ufffd\ufffd".encode(): True}
+    wheel.offer([due(offset, at_ms, uniq_key=key) for offset, key in enumerate(keys)], NOW_MS)
+    for offset, (key, is_text) in enumerate(keys.items()):
+        (found,) = asked(wheel, PendingQuery(id=id_text(key))).messages
+        assert (found.offset, id_bytes(found.id), found.has_text_id) == (offset, key, is_text)
 
 
 def test_page_by_page(wheel: WheelPartition) -> None:
