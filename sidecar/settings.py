@@ -182,7 +182,10 @@ class Settings(BaseSettings):
         "key=value repeated on the command line. A value may be ${dir:PATH:FILE} or ${env:NAME}.",
     )
     group_id: str = Field(
-        "timewheel", min_length=1, description="Consumer group of all replicas; progress is committed under it."
+        "timewheel",
+        min_length=1,
+        description="Consumer group of all replicas; progress is committed under it. All sidecars on one set of "
+        "schedule topics share it: a second group delivers everything again.",
     )
     instance_id: str | None = Field(
         None,
@@ -216,7 +219,9 @@ class Settings(BaseSettings):
         "DLQ-{group}", description="Names of the consumer groups' dead-letter topics."
     )
     levels: Levels = Field(
-        DelayLevels.parse(DEFAULT_LEVELS), description="Delay levels, from level 1 on: durations separated by blanks."
+        DelayLevels.parse(DEFAULT_LEVELS),
+        description="Delay levels, from level 1 on: durations separated by blanks. A start with fewer levels is "
+        "refused while records wait on one that is gone.",
     )
     create_topics: bool = Field(True, description="Create missing schedule topics at start.")
     partitions: int = Field(1, ge=1, le=10_000, description="Partitions of topics that the sidecar creates.")
