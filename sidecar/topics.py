@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.durations import format_duration
+from sidecar.clients import committed_offsets, outside_consumer
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TopicsError
 from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
@@ -49,7 +50,7 @@ def _prepare_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None
     admin = reach_kafka(settings, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
-    findings = check_topics(admin, settings) + removed_levels_in_use(admin, settings)
+    findings = all_findings(admin, settings)
     for finding in findings:
         log.warning("topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy)
     forgets_ms = offsets_retention_ms(admin)
@@ -136,6 +137,11 @@ def wait_for_topics(admin: AdminClient, names: Sequence[str]) -> None:
                 raise TopicsError(f"the brokers do not tell of {', '.join(unknown)} yet")
 
 
+def all_findings(admin: AdminClient, settings: Settings) -> list[Finding]:
+    """What a start tells, and is refused for where it is fatal."""
+    return check_topics(admin, settings) + _removed_levels_in_use(admin, settings)
+
+
 def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
     """What is wrong with the existing topics; an empty list is a clean bill."""
     plans = plan_topics(settings)
@@ -165,7 +171,7 @@ def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
     return findings
 
 
-def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Finding]:
+def _removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Finding]:
     """Level topics beyond the table whose records nobody would deliver any more."""
     names = settings.topic_names
     existing = admin.list_topics(timeout=_TIMEOUT_S).topics
@@ -177,9 +183,8 @@ def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Findin
     ]
     if not beyond:
         return []
-    asked = [ConsumerGroupTopicPartitions(settings.group_id, beyond)]
-    answer = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S)
-    committed = {(p.topic, p.partition): p.offset for p in answer[settings.group_id].result().topic_partitions}
+    with outside_consumer(settings, role="levels") as consumer:
+        committed = committed_offsets(consumer, beyond, _TIMEOUT_S)
     ends = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
     begins = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.earliest()), request_timeout=_TIMEOUT_S)
     findings = []

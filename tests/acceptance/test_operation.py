@@ -175,7 +175,7 @@ def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, 
 
 
 @pytest.mark.long
-def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
+def test_a_level_that_is_removed_while_records_wait_in_it_is_found_and_refuses_to_start(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
@@ -185,6 +185,10 @@ def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
     kafka.read([destination], 2)
     sidecar.terminate()
     sidecar.settings["levels"] = "1s 2s"
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--levels", "1s 2s"]
+    checked = timewheel("topics", "check", *options, "--group-id", str(sidecar.settings["group_id"]))
+    assert checked.returncode == 1
+    assert f"{prefix}SCHEDULE_TOPIC_XXXX-3-0: belongs to a level that 'levels' no longer has" in checked.stdout
     sidecar.start(wait_ready=False)
     assert sidecar.process.wait(20) == 1
     assert "SCHEDULE_TOPIC_XXXX-3-0" in sidecar.log_text()

@@ -87,3 +87,9 @@ def test_dead_letters_need_to_be_read(kafka: SecuredKafka) -> None:
 
     wait_until(listed, "the letter is counted", 60)
     assert all(listed() for _ in range(3))
+
+
+def test_a_group_that_may_not_be_read_is_no_silence(kafka: SecuredKafka) -> None:
+    allow(kafka, SHOP, "SCHEDULE_TOPIC_XXXX-", AclOperation.DESCRIBE)
+    ended = run(kafka, SHOP, "progress", "show")
+    assert (ended.returncode, "Group authorization failed" in ended.stderr) == (1, True), ended.stderr
