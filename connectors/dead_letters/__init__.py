@@ -117,7 +117,7 @@ class DeadLetters:
         retention_ms: how long parked letters are kept.
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
-    not answer, and NoSuchGroupError for a group that has no dead-letter topic.
+    not answer, RefusedError where a right is missing, and NoSuchGroupError for a group that has no dead-letter topic.
     """
 
     def __init__(

@@ -15,14 +15,14 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SIDECAR, SHOP = "timewheel", "shop"
+SIDECAR, SHOP, OTHER = "timewheel", "shop", "other"
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """With a sidecar that has the documented rights, and a user that may schedule."""
     directory = tmp_path_factory.mktemp("secured")
-    with secured_kafka(directory, [SIDECAR, SHOP]) as kafka:
+    with secured_kafka(directory, [SIDECAR, SHOP, OTHER]) as kafka:
         admin = kafka.admin()
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         kafka.allow([acl.binding(SIDECAR, "") for acl in ACLS])
@@ -79,6 +79,15 @@ def test_reschedule_needs_to_read_the_wheel(kafka: SecuredKafka) -> None:
 def test_dead_letters_need_to_be_read(kafka: SecuredKafka) -> None:
     sent = run(kafka, SHOP, "send", "--topic", "absent", "--delay", "0s", "v")
     assert sent.returncode == 0, sent.stderr
+    for user, command, topic in (
+        (SIDECAR, "dlq list", "DLQ-timewheel"),
+        (SIDECAR, "dlq show timewheel", "DLQ-timewheel"),
+        (SHOP, "dlq show timewheel", "DLQ-timewheel"),
+        (OTHER, "dlq redrive timewheel", "DLQ-timewheel"),
+        (OTHER, "dlq list", "SCHEDULE_TOPIC_XXXX-redriven"),
+    ):
+        refused = run(kafka, user, *command.split())
+        assert (refused.returncode, f"allow this login to read {topic}" in refused.stderr) == (1, True), refused.stderr
     allow(kafka, SIDECAR, "DLQ-", AclOperation.READ)
 
     def listed() -> bool:
