@@ -186,12 +186,6 @@ def test_a_partition_that_was_given_away_is_not_told_of(
     assert client.get("/api/v1/cancels/0/7").json()["reason"] == "not_assigned"
 
 
-@pytest.mark.parametrize("path", ["/api/v1/switches", "/api/v1/cancels/0/0", "/api/v1/pending"])
-def test_the_api_wants_its_token(health: Health, switches: Switches, outcomes: CancelOutcomes, path: str) -> None:
-    client = Client(make_app(health, Metrics("1"), "1", switches, outcomes, token="secret"))
-    assert client.get(path).status_code == 401
-
-
 @pytest.fixture
 def asked(health: Health, switches: Switches, outcomes: CancelOutcomes) -> "Asked":
     return Asked(health, switches, outcomes)
@@ -259,17 +253,6 @@ def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -
     assert asked.client.get("/api/v1/pending").status_code == 200
     empty, absent = asked.queries
     assert empty == absent
-
-
-def test_a_token_may_have_any_characters(health: Health, switches: Switches, outcomes: CancelOutcomes) -> None:
-    app = make_app(health, Metrics("1"), "1", switches, outcomes, token="größe")
-
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-            headers = [(b"authorization", "Bearer größe".encode())]
-            return await client.get("/api/v1/switches", headers=headers)
-
-    assert asyncio.run(ask()).status_code == 200
 
 
 def test_an_address_in_use_is_named() -> None:
