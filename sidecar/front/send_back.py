@@ -97,7 +97,7 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         try:
             wanted = SendBackRequest.model_validate_json(body)
         except ValidationError as error:
-            raise ProblemError.of_fields(field_faults(error, SendBackRequest)) from None
+            raise ProblemError.of_fields(field_faults(error.errors(), SendBackRequest)) from None
         check_send_back(settings, wanted)
         key = key_of(request, body)
         headers = send_back_headers(wanted)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, HTTPException, Query, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
@@ -21,7 +21,7 @@ from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
 from sidecar.web.live import OneProcess, part_router
-from sidecar.web.problems import Kind, add_problems, described
+from sidecar.web.problems import Kind, add_problems, check_parameters, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
@@ -100,7 +100,14 @@ def make_app(
         ask: how to ask what is pending.
         live: what is shown of this process; without it nothing is.
     """
-    app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Timewheel",
+        version=version,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check_parameters)],
+    )
     add_problems(app)
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")

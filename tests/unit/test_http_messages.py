@@ -98,6 +98,37 @@ def test_what_is_no_message_is_refused(app: FastAPI, body: bytes) -> None:
     assert faults(ask(app, "POST", "/send-back", body))
 
 
+@pytest.mark.parametrize("path", ["/messages", "/send-back", "/dead-letters/billing/redrive"])
+def test_a_body_is_refused_in_the_same_words_wherever_it_goes(app: FastAPI, path: str) -> None:
+    assert "there is no such field; the fields are " in faults(ask(app, "POST", path, {"dryrun": True}))["dryrun"]
+    assert "is not valid JSON" in faults(ask(app, "POST", path, b"{", Content_Type="application/json"))[""]
+    assert "is not a JSON object with the fields " in faults(ask(app, "POST", path, 7))[""]
+
+
+def test_the_fields_of_a_redrive_are_told(app: FastAPI) -> None:
+    told = faults(ask(app, "POST", "/dead-letters/billing/redrive", {"rate": 0, "filter": ["a", 1], "to": ["orders"]}))
+    assert told == {
+        "rate": "has to be a whole number (1 or more)",
+        "filter": "has to be text, in quotes",
+        "to": "has to be text, in quotes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/dead-letters/billing", "the parameters are filter, limit, after, with_redriven, preview_bytes"),
+        ("GET", "/dead-letters", "the parameters are limit, after"),
+        ("GET", "/redrives", "there is none here"),
+        ("GET", "/openapi.json", "there is none here"),
+        ("POST", "/dead-letters/billing/redrive", "there is none here"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_refused(app: FastAPI, method: str, path: str, known: str) -> None:
+    told = faults(ask(app, method, f"{path}?fliter=reason%3DGIVEN_UP&dry_run=true&limit=5"))
+    assert told["fliter"] == told["dry_run"] == f"there is no such parameter; {known}"
+
+
 @pytest.mark.parametrize("count", [0, 1_001])
 def test_a_list_is_neither_empty_nor_endless(app: FastAPI, count: int) -> None:
     assert "send 1 to 1000" in faults(ask(app, "POST", "/messages", [MESSAGE] * count))[""]

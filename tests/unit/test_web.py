@@ -255,6 +255,25 @@ def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -
     assert empty == absent
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("pending?topics=orders", "the parameters are id, topic, from, to, limit, after"),
+        ("cancels/0/0?wait=1&wait_ms=0", "the parameters are wait_ms"),
+        ("switches?stop=1", "there is none here"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_refused(asked: Asked, path: str, known: str) -> None:
+    answer = asked.client.get(f"/api/v1/{path}")
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["message"]) == (422, f"there is no such parameter; {known}")
+    assert not asked.queries
+
+
+def test_probes_may_be_asked_with_anything(client: Client) -> None:
+    assert [client.get(f"/{path}?x=1").status_code for path in ("healthz", "metrics")] == [200, 200]
+
+
 def test_an_address_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
