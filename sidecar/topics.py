@@ -10,10 +10,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from connectors.durations import format_duration
 from sidecar.clients import committed_offsets, outside_consumer
-from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TopicsError
+from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TimewheelError, TopicsError
 from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
-from sidecar.kafka_failure import SILENCE, failure_of
+from sidecar.kafka_failure import failure, failure_of
 from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
@@ -115,11 +115,22 @@ def create_topics(admin: AdminClient, settings: Settings) -> list[str]:
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                if error.args[0].code() in SILENCE:
-                    raise
-                raise TopicsError(f"topic {name} cannot be created: {error.args[0].str()}") from error
+                raise not_created(
+                    error.args[0],
+                    name,
+                    "run 'timewheel topics create' as a login that may create topics, and set create_topics: false for "
+                    "this one (docs/security.md)",
+                ) from error
     wait_for_topics(admin, [plan.name for plan in missing])
     return sorted(created)
+
+
+def not_created(error: KafkaError, topic: str, if_not_allowed: str) -> TimewheelError:
+    """Why a topic cannot be created, with the remedy for a login that may not."""
+    words = f"topic {topic} cannot be created: {error.str()}"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        words = f"{words.rstrip('.')}; {if_not_allowed}"
+    return failure(error, words)
 
 
 def wait_for_topics(admin: AdminClient, names: Sequence[str]) -> None:
@@ -147,7 +158,12 @@ def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
     plans = plan_topics(settings)
     existing = admin.list_topics(timeout=_TIMEOUT_S).topics
     findings = [
-        Finding(plan.name, "does not exist", "run 'timewheel topics create', or set create_topics", True)
+        Finding(
+            plan.name,
+            "does not exist, or this login may not describe it",
+            "run 'timewheel topics create', or set create_topics",
+            True,
+        )
         for plan in plans
         if plan.name not in existing
     ]

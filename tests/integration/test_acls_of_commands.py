@@ -55,7 +55,8 @@ def run(kafka: SecuredKafka, user: str, *words: str, stdin: str = "") -> Ended:
 def test_roundtrip_needs_its_topic(kafka: SecuredKafka) -> None:
     words = ("roundtrip", "--timeout", "5s", "--levels", "1s 2s")
     refused = run(kafka, SIDECAR, *words)
-    assert (refused.returncode, "cannot be created" in refused.stderr) == (1, True)
+    told = "cannot be created: Authorization failed; allow this login to create timewheel-roundtrip"
+    assert (refused.returncode, told in refused.stderr) == (1, True)
     allow(kafka, SIDECAR, "timewheel-roundtrip", AclOperation.CREATE, AclOperation.WRITE, AclOperation.READ)
     wait_until(lambda: run(kafka, SIDECAR, *words).returncode == 0, "both messages come", 60)
     assert run(kafka, SIDECAR, *words).stderr == ""
@@ -102,3 +103,11 @@ def test_a_group_that_may_not_be_read_is_no_silence(kafka: SecuredKafka) -> None
     allow(kafka, SHOP, "SCHEDULE_TOPIC_XXXX-", AclOperation.DESCRIBE)
     ended = run(kafka, SHOP, "progress", "show")
     assert (ended.returncode, "Group authorization failed" in ended.stderr) == (1, True), ended.stderr
+
+
+def test_topics_that_may_not_be_seen_or_created_are_told_with_what_to_allow(kafka: SecuredKafka) -> None:
+    checked = run(kafka, OTHER, "topics", "check")
+    assert (checked.returncode, "does not exist, or this login may not describe it" in checked.stdout) == (1, True)
+    created = run(kafka, OTHER, "topics", "create")
+    assert created.returncode == 1
+    assert "Authorization failed; run 'timewheel topics create' as a login that may create topics" in created.stderr
