@@ -95,6 +95,21 @@ def test_the_settings_file_may_be_named_in_the_environment(
     assert group_id() == "timewheel"
 
 
+@pytest.mark.parametrize("command", [["config", "--json"], ["status"], ["topics", "check"]], ids=" ".join)
+def test_a_variable_that_names_no_setting_is_told_beside_the_answer(
+    timewheel: Run, environment: pytest.MonkeyPatch, closed_address: str, command: list[str]
+) -> None:
+    environment.setattr(topics.reach_kafka, "__defaults__", (0.3,))
+    environment.setenv("TIMEWHEEL_BOOTSTRAP_SERVERS", closed_address)
+    environment.setenv("TIMEWHEEL_HTTP_ADDRESS", closed_address)
+    environment.setenv("TIMEWHEEL_GRUP_ID", "a")
+    ended = timewheel(*command)
+    told = "timewheel: environment variable TIMEWHEEL_GRUP_ID names no setting; correct or unset it"
+    assert ended.stderr.splitlines().count(told) == 1
+    if command[0] == "config":
+        assert json.loads(ended.stdout)["group_id"] == "timewheel"
+
+
 STOPPED_EARLY = """
 import os, signal, sys
 from sidecar.cli import main
