@@ -444,6 +444,22 @@ def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
     assert told.startswith("timewheel: receipt 2: the message waits on a level topic")
 
 
+@pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "2h"]], ids=" ".join)
+def test_the_line_that_send_prints_will_do_for_its_receipt(
+    timewheel: Run, environment: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    receipt = producer.send("orders", "v", delay="1h")
+    ended = timewheel(*command, json.dumps(receipt.to_dict()))
+    assert (ended.exit_code, json.loads(ended.stdout)["id"], ended.stderr) == (0, receipt.id, "")
+    refused = timewheel(*command, '{"id": "a"}')
+    assert refused.exit_code == 2
+    assert 'pass the value of "receipt", or the whole line in quotes' in refused.stderr
+
+
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "1s"]], ids=" ".join)
 def test_a_receipt_of_a_level_alone_is_a_usage_error(timewheel: Run, closed_address: str, command: list[str]) -> None:
     level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
@@ -456,7 +472,7 @@ def test_what_is_no_text_on_stdin_is_no_receipt(timewheel: Run, environment: pyt
     environment.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\xff\xfe\n"), encoding="utf-8"))
     ended = timewheel("cancel", "-")
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "is no receipt; pass the word that 'timewheel send' printed" in ended.stderr
+    assert 'is not a receipt; pass the value of "receipt"' in ended.stderr
 
 
 def test_receipts_of_levels_alone_are_a_usage_error(timewheel: Run, closed_address: str) -> None:

@@ -156,7 +156,7 @@ def test_an_exception_of_the_users_is_not_hidden_by_what_is_unanswered(
 def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
     producer = ScheduledProducer({}, clients=kafka)
     for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
-        with pytest.raises(ReceiptError, match="is no receipt; pass a Receipt"):
+        with pytest.raises(ReceiptError, match="is not a receipt; pass a Receipt"):
             change(given)
 
 
