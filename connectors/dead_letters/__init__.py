@@ -98,6 +98,8 @@ class Page(NamedTuple):
     letters: list[DeadLetter]
     next: tuple[int, int] | None
     """Partition and offset for `browse`; None: that was the last page."""
+    redriven: int = 0
+    """How many have been left out because they have been redriven."""
 
 
 def _one_thread() -> Executor:
@@ -197,7 +199,7 @@ class DeadLetters:
         topic = self._topic(group)
         redriven = self._ledger([topic]).read()
         letters: list[DeadLetter] = []
-        passed = size_bytes = 0
+        passed = size_bytes = redriven_count = 0
         for place, (begin, end) in sorted(self._cluster.ends([topic]).items()):
             partition = place[1]
             if after is not None and partition <= after[0]:
@@ -205,19 +207,19 @@ class DeadLetters:
             with self._cluster.scan({place: (begin, end)}, lambda: BATCH) as batches:
                 for message in chain.from_iterable(batches):
                     letter = _letter(message, redriven)
-                    if (letter.is_redriven and not with_redriven) or not (
-                        chosen is None or chosen.matches(letter.timestamp_ms, letter.key, letter.headers)
-                    ):
+                    is_meant = chosen is None or chosen.matches(letter.timestamp_ms, letter.key, letter.headers)
+                    if not is_meant or (letter.is_redriven and not with_redriven):
                         passed += 1
+                        redriven_count += is_meant
                         if passed == look_at:
-                            return Page(letters, (partition, letter.offset + 1))
+                            return Page(letters, (partition, letter.offset + 1), redriven_count)
                         continue
                     size_bytes += letter.size_bytes
                     is_full = max_bytes is not None and size_bytes > max_bytes and bool(letters)
                     if is_full or len(letters) == limit:
-                        return Page(letters, (partition, letter.offset))
+                        return Page(letters, (partition, letter.offset), redriven_count)
                     letters.append(letter)
-        return Page(letters, None)
+        return Page(letters, None, redriven_count)
 
     def redrive(
         self,

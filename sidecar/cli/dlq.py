@@ -128,6 +128,9 @@ def show(
     with paged() as console:
         for letter in page.letters:
             console.print(plain(_in_words(letter, body)), soft_wrap=True)
+        if not page.letters:
+            redriven = f"; {page.redriven:,} were redriven (--all shows them)" if page.redriven else ""
+            console.print(f"no letters match{redriven}", highlight=False)
         if page.next is not None:
             console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
 

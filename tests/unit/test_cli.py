@@ -22,6 +22,7 @@ import typer
 import yaml
 from confluent_kafka import KafkaError, KafkaException
 
+import sidecar.cli.ask
 import sidecar.cli.cancel
 import sidecar.cli.send
 import sidecar.cli.store
@@ -519,6 +520,54 @@ def test_a_sidecar_that_does_not_answer_is_named(timewheel: Run, closed_address:
 def test_an_id_that_is_no_text_can_be_asked_for(timewheel: Run, closed_address: str) -> None:
     ended = timewheel("pending", "--id", os.fsdecode(b"\xff"), "--http-address", closed_address)
     assert ended.stderr.startswith("timewheel: no sidecar answers")
+
+
+class Told:
+    """A sidecar that tells of nothing that waits, and of two rejected records."""
+
+    def __init__(self, settings: Settings) -> None:
+        pass
+
+    def __enter__(self) -> "Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self, path: str) -> Answer:
+        status = {
+            "ready": True,
+            "state": "healthy",
+            "words": "all is well",
+            "action": "",
+            "group_id": "shop",
+            "stop_enqueue": False,
+            "stop_dequeue": False,
+            "behind_seconds": 0.0,
+            "partitions": {"assigned": 1, "stopped": 0},
+            "waiting": {"1": 7},
+            "cancels": {},
+            "delivered": {"1": 3},
+            "rejected": {"1": 2},
+        }
+        pending = {"total": 0, "messages": [], "partitions": [0], "next": None}
+        return Answer(200, json.dumps(pending if "pending" in path else status))
+
+
+def test_a_message_that_is_not_pending_is_looked_for_elsewhere(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
+    found = "if it was rejected: timewheel dlq show shop --filter"
+    assert timewheel("pending", "--id", "a b").stdout.splitlines()[-1].endswith(f"{found} 'id=a b'")
+    assert timewheel("pending", "--id", os.fsdecode(b"\xff")).stdout.splitlines()[-1].endswith(f"{found} 'id=\\xff'")
+    assert found not in timewheel("pending").stdout
+    assert json.loads(timewheel("pending", "--id", "a", "--json").stdout)["total"] == 0
+
+
+def test_a_status_says_where_rejected_records_are_seen(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
+    lines = timewheel("status").stdout.splitlines()
+    assert "read ahead: 7 on level 1" in lines
+    assert lines[-1] == "delivered:  3, rejected: 2 (see 'timewheel dlq show shop')"
 
 
 # --- exit code 3: no Kafka --------------------------------------------------------------------------------------------

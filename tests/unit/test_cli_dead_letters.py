@@ -1,5 +1,6 @@
 """``timewheel dlq`` on the in-memory Kafka: what comes from Kafka is shown, and is neither markup nor a command."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -72,6 +73,23 @@ def test_no_letter_writes_a_line_that_looks_like_another(kafka: InMemoryKafka, r
     assert [line for line in lines if line.startswith("    ") and line[4:8] == "key "] == ["    key = k"]
     assert "        RETRY_TOPIC: forged" in lines
     assert "\x1b" not in shown
+
+
+def test_a_page_without_letters_says_why(kafka: InMemoryKafka, run: Run) -> None:
+    kafka.create_topic("orders")
+    kafka.create_topic("DLQ-none")
+    kafka.create_topic("DLQ-g")
+    producer = kafka.producer({})
+    for kind in (b"a", b"a", b"b"):
+        producer.produce("DLQ-g", b"v", headers=[("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"1"), ("kind", kind)])
+    producer.flush()
+    assert run("show", "g", "--filter", "header.kind=c").stdout == "no letters match\n"
+    assert run("redrive", "g").exit_code == 0
+    assert run("show", "g").stdout == "no letters match; 3 were redriven (--all shows them)\n"
+    assert run("show", "g", "--filter", "header.kind=a").stdout.startswith("no letters match; 2 were redriven")
+    assert "no letters" not in run("show", "g", "--all").stdout
+    assert json.loads(run("show", "g", "--json").stdout)["letters"] == []
+    assert run("show", "none").stdout == "no letters match\n"
 
 
 @pytest.mark.parametrize("to", ["", "bad topic", "x" * 300])
