@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -121,6 +122,22 @@ def test_what_cannot_be_scheduled_is_refused_at_once(
         producer.send("orders", "v", **arguments)  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match=words):
         producer.begin_send("orders", "v", **arguments)  # type: ignore[arg-type]
+    assert producer.flush() == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"value": "v", "key": 17}, "the key is of type int; give str or bytes"),
+        ({"value": {"order": 17}}, "the value is of type dict; give str or bytes"),
+    ],
+)
+def test_a_value_or_key_that_is_no_text_is_named(
+    producer: ScheduledProducer, record: dict[str, Any], words: str
+) -> None:
+    for schedule in (producer.send, producer.begin_send):
+        with pytest.raises(ScheduleError, match=words):
+            schedule("orders", **record, delay="1s")
     assert producer.flush() == 0
 
 
