@@ -58,7 +58,10 @@ SECTIONS = {
 }
 """Sections of `Settings`, in the order of its fields, each by its first field."""
 
-_SECRET_OPTION = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    r"pas|psw|pwd|secr|token|credential|key(?!store|tab|.*(location|file))|oauthbearer\.config|jaas", re.IGNORECASE
+)
+"""What may be a secret, mistyped names included: which options there are only librdkafka knows."""
 _NO_JSON_OBJECT = 'is no JSON object such as {"security.protocol": "SSL"}'
 
 

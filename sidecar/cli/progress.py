@@ -83,6 +83,12 @@ def set_progress(
         raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
     admin = topics.reach_kafka(settings)
     place = TopicPartition(settings.topic_names.physical(topic), partition)
+    found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(place.topic)
+    if found is None or partition not in found.partitions:
+        raise UsageError(
+            f"there is no schedule partition {place.topic}-{partition} that this login may see; "
+            "'timewheel progress show' lists them"
+        )
     match to:
         case "beginning":
             offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
@@ -122,4 +128,4 @@ def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec)
         answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
         return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
     except KafkaException as error:
-        raise failure(error.args[0], f"the logs' offsets are not to be had: {error.args[0].str()}") from error
+        raise failure(error.args[0], f"the logs' offsets cannot be read: {error.args[0].str()}") from error

@@ -210,6 +210,19 @@ def test_topics_are_created_with_the_right_configuration_and_checked(kafka: Kafk
     assert json.loads(timewheel("topics", "create", *options).stdout)["created"] == []
 
 
+@pytest.mark.parametrize(("topic", "partition"), [("SCHEDULE_TOPIC_XXXX-33", "0"), ("SCHEDULE_TOPIC_XXXX-1", "7")])
+@pytest.mark.parametrize("to", ["end", "5"])
+def test_progress_of_a_partition_that_there_is_not_cannot_be_set(
+    kafka: Kafka, prefix: str, topic: str, partition: str, to: str
+) -> None:
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-1")
+    place = ["--topic", f"{prefix}{topic}", "--partition", partition]
+    where = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix]
+    ended = timewheel("progress", "set", *where, *place, "--to", to)
+    assert ended.returncode == 2
+    assert f"there is no schedule partition {prefix}{topic}-{partition}" in ended.stderr
+
+
 def test_a_topic_that_is_unfit_is_told_with_its_remedy(kafka: Kafka, prefix: str) -> None:
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-1", cleanup_policy="compact")
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-2", retention_ms="3600000")

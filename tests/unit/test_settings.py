@@ -365,6 +365,18 @@ def test_a_secret_option_is_masked(option: str) -> None:
     assert settings.kafka[option] == "hunter2"
 
 
+@pytest.mark.parametrize(
+    "option", ["sasl.passwrd", "sasl.pasword", "sasl.pwd", "ssl.key.pme", "api.key", "sasl.secrte"]
+)
+def test_a_secret_under_a_mistyped_name_is_masked(option: str) -> None:
+    assert load_settings({"kafka": {option: "hunter2"}}).masked()["kafka"] == {option: "**********"}
+
+
+def test_where_a_key_is_found_is_no_secret() -> None:
+    places = {"ssl.key.location": "/k", "ssl.keystore.location": "/s", "sasl.kerberos.keytab": "/t"}
+    assert load_settings({"kafka": places}).masked()["kafka"] == places
+
+
 def test_the_token_is_masked_everywhere() -> None:
     settings = load_settings({"http_token": "hunter2"})
     assert settings.masked()["http_token"] == "**********"
