@@ -473,7 +473,7 @@ class ScheduledProducer:
             ScheduleError: one of the arguments cannot be used.
         """
         if not isinstance(topic, str):
-            raise ScheduleError(f"the topic {topic!r} is no text")
+            raise ScheduleError(f"the topic {topic!r} is not text")
         destination, real_topic = self._destinations.get(topic) or self._destination(topic)
         if level is not None:
             if deliver_at is not None or delay is not None or delay_ms is not None:
@@ -492,7 +492,7 @@ class ScheduledProducer:
         """The physical topic and its header."""
         physical = self._names.physical(topic)
         if not is_legal_topic_name(physical):
-            raise ScheduleError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
+            raise ScheduleError(f"'{topic}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
         if not self._names.is_destination(physical):
             raise ScheduleError(f"'{topic}' is one of Timewheel's or Kafka's own; name the topic to deliver to")
         _make_room(self._destinations)

@@ -112,7 +112,7 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
-        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is no UTF-8 text.
+        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is not UTF-8 text.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     written: Carried = []
@@ -137,7 +137,7 @@ _good_names: set[str] = set()
 def _check_name(name: object) -> None:
     """Bytes would be written as their repr; a lone surrogate ends the process, within confluent-kafka."""
     if not isinstance(name, str):
-        raise ScheduleError(f"the header name {name!r} is no text; give a str")
+        raise ScheduleError(f"the header name {name!r} is not text; give a str")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -155,7 +155,7 @@ def _check_id(uniq_key: bytes) -> None:
         uniq_key.decode()
     except UnicodeDecodeError:
         raise ScheduleError(
-            f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is no UTF-8 text; a message's id is text"
+            f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is not UTF-8 text; a message's id is text"
         ) from None
 
 

@@ -46,7 +46,7 @@ def zoned_time(value: object, remedy: str) -> datetime:
     try:
         time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        raise ValueError(f"{value!r} is no time; {remedy}") from None
+        raise ValueError(f"{value!r} is not a time; {remedy}") from None
     if time.utcoffset() is None:
         raise ValueError(f"{value!r} has no time zone; {remedy}")
     return time
@@ -58,7 +58,7 @@ def _bytes(value: object) -> object:
     try:
         return base64.b64decode(value, validate=True)  # type: ignore[arg-type]
     except (binascii.Error, ValueError, TypeError):
-        raise ValueError("is no base64 text; its alphabet is A-Z, a-z, 0-9, + and /, padded with =") from None
+        raise ValueError("is not base64 text; its alphabet is A-Z, a-z, 0-9, + and /, padded with =") from None
 
 
 def _json(value: object) -> object:

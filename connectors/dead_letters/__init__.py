@@ -335,7 +335,7 @@ class DeadLetters:
     def _destination(self, topic: str) -> int | str:
         """How many partitions a topic has, or, in words, why nothing may go there."""
         if self._names.is_reserved(topic):
-            return f"'{topic}' is no topic for messages: Kafka or the sidecar keeps its own records there"
+            return f"'{topic}' is not a topic for messages: Kafka or the sidecar keeps its own records there"
         return self._why_not(topic) or self._cluster.writable(topic) or f"there is no topic '{topic}'"
 
     def _ledger(self, topics: Sequence[str]) -> Ledger:
@@ -348,7 +348,7 @@ class DeadLetters:
         if destination == topic:
             raise DeadLettersError(f"'{destination}' is where these dead letters are already")
         if not is_legal_topic_name(destination):
-            raise DeadLettersError(f"'{to}' names no topic of Kafka")
+            raise DeadLettersError(f"'{to}' is not a valid topic name")
         found = self._destination(destination)
         if isinstance(found, str):
             raise DeadLettersError(found)

@@ -159,7 +159,7 @@ def redrive(
     """
     chosen = _filter(conditions)
     if to is not None and not is_legal_topic_name(settings.topic_names.physical(to)):
-        raise UsageError(f"--to '{to}' names no topic of Kafka (at most 249 letters, digits, '.', '_' and '-')")
+        raise UsageError(f"--to '{to}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
     with _dead_letters(settings) as letters, _bar("redriving") as on_progress:
         told = letters.redrive(
             group,

@@ -106,7 +106,7 @@ def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:
     try:
         deliver_at = datetime.fromisoformat(at or "")
     except ValueError as error:
-        raise UsageError(f"--at '{at}' is no ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
+        raise UsageError(f"--at '{at}' is not an ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
     if deliver_at.utcoffset() is None:
         raise UsageError(f"--at '{at}' has no time zone; add one, such as {deliver_at.isoformat()}+00:00")
     return {"deliver_at": deliver_at}

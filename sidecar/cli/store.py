@@ -88,7 +88,7 @@ def _at_rest(directory: Path) -> Iterator[list[Path]]:
     """The wheel partitions of a directory that no sidecar uses, for as long as the block lasts."""
     try:
         if not directory.is_dir():
-            raise DataDirectoryError(f"{directory} is no directory")
+            raise DataDirectoryError(f"{directory} is not a directory")
         with at_rest(directory):
             yield stores(directory)
     except OSError as error:

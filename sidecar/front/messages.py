@@ -271,7 +271,7 @@ class _Checks:
     def _topic_faults(self, topic: str) -> list[str]:
         physical = self._names.physical(topic)
         if not is_legal_topic_name(physical):
-            return ["is no legal topic name (at most 249 letters, digits, '.', '_' and '-')"]
+            return ["is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')"]
         kind = self._names.kind(physical)
         group = self._names.group_of(physical)
         if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):

@@ -108,9 +108,9 @@ def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
         ({"level": 2.0}, "level is 2.0; give a whole number"),
         ({"level": True}, "level is True"),
         ({"level": "3"}, "level is '3'"),
-        ({"delay": "1s", "headers": {b"TIMER_DELIVER_MS": "1"}}, "header name b'TIMER_DELIVER_MS' is no text"),
+        ({"delay": "1s", "headers": {b"TIMER_DELIVER_MS": "1"}}, "header name b'TIMER_DELIVER_MS' is not text"),
         ({"delay": "1s", "headers": {"\ud800": "1"}}, "cannot be written as UTF-8"),
-        ({"delay": "1s", "headers": {"UNIQ_KEY": b"\xff1"}}, "UNIQ_KEY is .* no UTF-8 text"),
+        ({"delay": "1s", "headers": {"UNIQ_KEY": b"\xff1"}}, "UNIQ_KEY is .* not UTF-8 text"),
         ({"level": 0}, "levels are counted from 1"),
         ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
     ],
@@ -143,7 +143,7 @@ def test_a_value_or_key_that_is_no_text_is_named(
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 250, ".."])
 def test_a_destination_that_no_topic_can_be_is_refused(producer: ScheduledProducer, topic: str) -> None:
-    with pytest.raises(ScheduleError, match="no legal topic name"):
+    with pytest.raises(ScheduleError, match="not a valid topic name"):
         producer.send(topic, "v", delay="1s")
 
 

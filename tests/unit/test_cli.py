@@ -504,7 +504,7 @@ def test_a_name_that_is_no_text_is_a_usage_error(timewheel: Run, environment: py
     environment.setattr(sidecar.cli.send, "scheduled_producer", lambda *_: nullcontext(producer))
     ended = timewheel("send", "--topic", os.fsdecode(b"%RETRY%\xff"), "--level", "1", "value")
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("timewheel: an argument is no UTF-8 text")
+    assert ended.stderr.startswith("timewheel: an argument is not UTF-8 text")
 
 
 # --- exit code 1: no sidecar ------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_a_destination_that_is_no_topic_name_is_a_usage_error(kafka: InMemoryKaf
     bury(kafka, "DLQ-g", ("RECONSUME_TIME", b"1"))
     ended = run("redrive", "g", "--to", to)
     assert isinstance(ended.exception, UsageError)
-    assert f"--to '{to}' names no topic" in str(ended.exception)
+    assert f"--to '{to}' is not a valid topic name" in str(ended.exception)
 
 
 @pytest.mark.parametrize("after", ["x", "0-", "²-1", "0-" + "1" * 5_000])

@@ -61,7 +61,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"topic": "no/topic"}, "topic", "no legal topic name"),
+        ({"topic": "no/topic"}, "topic", "not a valid topic name"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-1"}, "topic", "is a schedule topic"),
         ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
@@ -69,10 +69,10 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"topic": "%RETRY%other"}, "topic", "outside allowed_groups"),
         ({"key": "k" * 1_025}, "key", "more than 1024 bytes"),
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
-        ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "no UTF-8 text"),
+        ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "not UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
-        ({"headers": {"a": {"base64": "!"}}}, "headers", "is no base64 text"),
+        ({"headers": {"a": {"base64": "!"}}}, "headers", "is not base64 text"),
         ({"delay": "2h"}, "delay", "further away than max_delay (1h)"),
         ({"delay": None, "deliver_at": "2999-01-01T00:00:00Z"}, "deliver_at", "further away than max_delay"),
         ({"delay": None, "deliver_at": "0001-01-01T00:00:00+23:59"}, "deliver_at", "lies before 1970"),
@@ -192,8 +192,8 @@ def test_a_send_back_that_the_sidecar_would_reject_is_refused(app: FastAPI, fiel
         ({"DELAY": "x"}, "headers", "DELAY is 'x'"),
         ({"RECONSUME_TIME": "-3"}, "headers", "RECONSUME_TIME is '-3'"),
         ({"MAX_RECONSUME_TIMES": "many"}, "headers", "MAX_RECONSUME_TIMES is 'many'"),
-        ({"CONSUMER_GROUP": {"base64": "/w=="}}, "headers", "no UTF-8 text"),
-        ({"RETRY_TOPIC": "__consumer_offsets"}, "topic", "no topic for messages"),
+        ({"CONSUMER_GROUP": {"base64": "/w=="}}, "headers", "not UTF-8 text"),
+        ({"RETRY_TOPIC": "__consumer_offsets"}, "topic", "not a topic for messages"),
     ],
 )
 def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(

@@ -182,7 +182,7 @@ def test_a_copy_that_is_given_another_time_is_held_to_the_longest_delay_again(ka
 def test_a_destination_is_text(kafka: InMemoryKafka, topic: Any) -> None:
     producer = ScheduledProducer({}, clients=kafka)
     for send in (producer.send, producer.begin_send):
-        with pytest.raises(ScheduleError, match="is no text"):
+        with pytest.raises(ScheduleError, match="is not text"):
             send(topic, "v", delay="1s")
 
 
