@@ -63,7 +63,8 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         ]
     awaited = named | _awaited_by_groups(spark, path, job.rules)
     notes += [
-        f"Topic {topic}, which messages are scheduled for, cannot be seen: it does not exist, or may not be described."
+        f"Topic {topic}, which messages are scheduled for, cannot be seen: it does not exist, or it may not be "
+        "described."
         for topic in sorted(awaited - existing.keys())
     ]
     notes += [

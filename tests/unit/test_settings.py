@@ -324,7 +324,7 @@ def test_kafka_in_the_environment_that_is_no_json_is_refused_without_its_text(
 @pytest.mark.parametrize("text", ["[1]", '"a"', "1"])
 def test_kafka_that_is_no_map_is_refused(environment: pytest.MonkeyPatch, text: str) -> None:
     environment.setenv("TIMEWHEEL_KAFKA", text)
-    assert refused({}).startswith("kafka: is no ")
+    assert refused({}).startswith("kafka: is not ")
 
 
 @pytest.mark.parametrize("option", ["{password: hunter2}", "[hunter2]", "", "null", "2026-01-01"])
