@@ -106,7 +106,7 @@ def check_protected(config: Mapping[str, Any], protected: Protected) -> None:
     for name in sorted(protected.keys() & config.keys()):
         required, reason = protected[name]
         if _text(config[name]) not in {_text(required), *_SAME.get(_text(required), ())}:
-            remedy = "leave it out" if required is None else f"leave it out, or at {_text(required)}"
+            remedy = "leave it out" if required is None else f"leave it out, or set it to {_text(required)}"
             raise ProtectedOptionError(f"the option {name} cannot be set to {config[name]!r}: {reason}; {remedy}")
 
 

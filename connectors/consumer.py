@@ -428,7 +428,7 @@ def _topics(topics: Sequence[str], names: TopicNames) -> tuple[str, ...]:
     physical = tuple(names.physical(topic) for topic in topics)
     for topic in physical:
         if not is_legal_topic_name(topic):
-            raise ValueError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
+            raise ValueError(f"'{topic}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
     return physical
 
 

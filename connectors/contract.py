@@ -185,7 +185,7 @@ class DelayLevels:
                     "write whole numbers with s, m, h or d between blanks, such as '1s 5s 3h'"
                 ) from None
             if delay_ms == 0:
-                raise LevelsError(f"level {number} is '{token}', which is no delay; the shortest level is 1ms")
+                raise LevelsError(f"level {number} is '{token}', which is not a delay; the shortest level is 1ms")
             delays_ms.append(delay_ms)
         if not delays_ms:
             raise LevelsError("there is no level; write at least one duration, such as '1s 5s 3h'")

@@ -198,7 +198,8 @@ class ScheduledProducer:
             timeout_s: how long to wait for the acknowledgement, attempts included.
 
         Raises:
-            ScheduleError: not exactly one of ``deliver_at``, ``delay`` and ``level``, or one that cannot be used.
+            ScheduleError: not exactly one of ``deliver_at``, ``delay`` and ``level``, or one, or a value or key, that
+                cannot be used.
             KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
         """
         plan = self._plan(topic, deliver_at, delay, delay_ms, level)
@@ -282,7 +283,7 @@ class ScheduledProducer:
             written, pending = [(_UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
         try:
             self._client_in_use.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
-        except (BufferError, KafkaException):
+        except (BufferError, KafkaException, TypeError):
             room_within_s = inf if wait_for_room else 0
             try:
                 self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
@@ -472,7 +473,7 @@ class ScheduledProducer:
             ScheduleError: one of the arguments cannot be used.
         """
         if not isinstance(topic, str):
-            raise ScheduleError(f"the topic {topic!r} is no text")
+            raise ScheduleError(f"the topic {topic!r} is not text")
         destination, real_topic = self._destinations.get(topic) or self._destination(topic)
         if level is not None:
             if deliver_at is not None or delay is not None or delay_ms is not None:
@@ -491,7 +492,7 @@ class ScheduledProducer:
         """The physical topic and its header."""
         physical = self._names.physical(topic)
         if not is_legal_topic_name(physical):
-            raise ScheduleError(f"'{topic}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-')")
+            raise ScheduleError(f"'{topic}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
         if not self._names.is_destination(physical):
             raise ScheduleError(f"'{topic}' is one of Timewheel's or Kafka's own; name the topic to deliver to")
         _make_room(self._destinations)
@@ -524,6 +525,7 @@ class ScheduledProducer:
         """Queue a record, once there is room.
 
         Raises:
+            ScheduleError: a value or key that is neither text nor bytes.
             KafkaException: the client refuses the record, or its queue stays full (_QUEUE_FULL).
         """
         deadline = Deadline(self._clients.clock, room_within_s)
@@ -536,6 +538,13 @@ class ScheduledProducer:
                 self._serve(self._producer.poll, min(_ROOM_WAIT_S, deadline.left_s))
             except KafkaException as exception:
                 raise KafkaException(with_remedy(exception.args[0], topic)) from None
+            except TypeError as error:
+                for name, given in (("value", value), ("key", key)):
+                    if not isinstance(given, bytes | bytearray | memoryview | str | None):
+                        raise ScheduleError(
+                            f"the {name} is of type {type(given).__name__}; give str or bytes"
+                        ) from error
+                raise
             else:
                 return
 

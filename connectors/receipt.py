@@ -42,7 +42,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             padded = word.strip() + "=" * (-len(word.strip()) % 4)
             receipt = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=cls)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise ReceiptError(f"'{word[:40]}' is no receipt; pass the word that 'timewheel send' printed") from error
+            remedy = "pass the value of \"receipt\", or in a command the whole line that 'timewheel send' printed"
+            raise ReceiptError(f"'{word[:40]}' is not a receipt; {remedy}") from error
         if receipt.version != _VERSION:
             raise ReceiptError(f"the receipt is of version {receipt.version}; this Timewheel reads {_VERSION}")
         return receipt
@@ -54,7 +55,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return given
         if not isinstance(given, str):
             raise ReceiptError(
-                f"a {type(given).__name__} is no receipt; pass a Receipt, or the word that it encodes to"
+                f"a {type(given).__name__} is not a receipt; pass a Receipt, or the word that it encodes to"
             )
         return cls.decode(given)
 

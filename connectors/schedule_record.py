@@ -117,8 +117,8 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
-        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is no UTF-8 text,
-            ``REAL_QID`` is no partition number.
+        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is not UTF-8 text,
+            ``REAL_QID`` is not a partition number.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     written: Carried = []
@@ -147,7 +147,7 @@ _good_names: set[str] = set()
 def _check_name(name: object) -> None:
     """Bytes would be written as their repr; a lone surrogate ends the process, within confluent-kafka."""
     if not isinstance(name, str):
-        raise ScheduleError(f"the header name {name!r} is no text; give a str")
+        raise ScheduleError(f"the header name {name!r} is not text; give a str")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -165,7 +165,7 @@ def _check_id(uniq_key: bytes) -> None:
         uniq_key.decode()
     except UnicodeDecodeError:
         raise ScheduleError(
-            f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is no UTF-8 text; a message's id is text"
+            f"the header UNIQ_KEY is {uniq_key[:40]!r}, which is not UTF-8 text; a message's id is text"
         ) from None
 
 
@@ -174,7 +174,7 @@ def _check_partition(qid: bytes | None) -> None:
     if qid is None or not qid.isdigit() or len(qid) > _PARTITION_DIGITS_MAX or int(qid) > _PARTITION_MAX:
         told = "null" if qid is None else f"'{qid[:40].decode(errors='backslashreplace')}'"
         raise ScheduleError(
-            f"the header REAL_QID is {told}, which is no partition number; leave it out and the key decides"
+            f"the header REAL_QID is {told}, which is not a partition number; leave it out and the key decides"
         )
 
 

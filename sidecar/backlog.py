@@ -2,10 +2,6 @@
 
 What the loop holds is only the head of a backlog. The rest is asked of Kafka: only while somebody looks, every few
 seconds at most, and by the process that serves HTTP.
-
-Committed offsets are asked for by a consumer that never joins. An admin client's ListConsumerGroupOffsets ends the
-whole process (``Assertion `eonce->refcnt > 0' failed``) where a broker goes away meanwhile: confluentinc/librdkafka
-issue 3663 and pull request 5397, seen with 2.16.
 """
 
 import asyncio
@@ -15,8 +11,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from connectors.kafka import UNPOLLED, common_config
-from sidecar.clients import admin_client
+from sidecar.clients import admin_client, committed_offsets, outside_consumer
 from sidecar.clock import Clock
 from sidecar.settings import Settings
 
@@ -88,22 +83,16 @@ class Backlog:
         if not places:
             return []
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
-        found = consumer.committed(places, _TIMEOUT_S)
-        committed = {(place.topic, place.partition): place.offset for place in found}
+        committed = committed_offsets(consumer, places, _TIMEOUT_S)
         return [
             PlaceBacklog(
                 place.topic,
                 place.partition,
-                max(-1, committed.get((place.topic, place.partition), -1)),
+                committed.get((place.topic, place.partition), -1),
                 ends[place].result().offset,
             )
             for place in places
         ]
 
     def _connect(self) -> tuple[AdminClient, Consumer]:
-        settings = self._settings
-        options = {**UNPOLLED, **settings.kafka}
-        config = common_config(settings.bootstrap_servers, options, f"{settings.group_id}-backlog")
-        # Uncommitted: a commit that is under way is not waited for.
-        own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-        return admin_client(settings, role="backlog"), Consumer({**config, **own, "log_level": 0})  # nobody polls it
+        return admin_client(self._settings, role="backlog"), outside_consumer(self._settings, role="backlog")

@@ -1,13 +1,13 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, wait_fixed
 
@@ -20,6 +20,7 @@ from connectors.kafka import (
     producer_config,
     transactional_config,
 )
+from connectors.kafka_errors import is_about_group
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
@@ -60,6 +61,37 @@ def admin_client(settings: Settings, *, role: str = "admin", **told_by: Any) -> 
     options = settings.kafka if told_by else {**UNPOLLED, **settings.kafka}
     config = common_config(settings.bootstrap_servers, options, f"{settings.group_id}-{role}")
     return _make(AdminClient, {**config, **(told_by or {"log_level": 0})})
+
+
+def outside_consumer(settings: Settings, *, role: str) -> Consumer:
+    """A consumer of the group that never joins it, for `committed_offsets`. Raises UsageError, as `admin_client`."""
+    config = common_config(settings.bootstrap_servers, {**UNPOLLED, **settings.kafka}, f"{settings.group_id}-{role}")
+    # Uncommitted: a commit that is under way is not waited for.
+    own = {"group.id": settings.group_id, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+    return _make(Consumer, {**config, **own, "log_level": 0})
+
+
+def committed_offsets(
+    consumer: Consumer, places: Sequence[TopicPartition], timeout_s: float
+) -> dict[tuple[str, int], int]:
+    """The group's progress by topic and partition; places that have none are left out.
+
+    An admin client's ListConsumerGroupOffsets ends the whole process (``Assertion `eonce->refcnt > 0' failed``) where a
+    broker goes away meanwhile: confluentinc/librdkafka issue 3663 and pull request 5397, seen with 2.16.
+
+    Raises:
+        KafkaException: Kafka does not answer, or refuses.
+    """
+    try:
+        found = consumer.committed(list(places), timeout_s) if places else []
+    except KafkaException:
+        told = consumer.poll(0)  # only who polls is told that the group may not be read
+        if told is not None and is_about_group(told.error()):
+            raise KafkaException(told.error()) from None
+        raise
+    if refused := next((place.error for place in found if place.error is not None), None):
+        raise KafkaException(refused)
+    return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
 
 
 def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:

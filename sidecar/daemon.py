@@ -307,7 +307,7 @@ class Daemon:
             version, settings.group_id, self._health, self._metrics, self._switches, self._told, history
         )
         live = OneProcess(settings, SystemClock(), reporter, history, self._ask_wheel)
-        app = make_app(self._health, self._metrics, version, self._switches, self._outcomes, self._ask, token, live)
+        app = make_app(self._health, self._metrics, version, self._switches, self._outcomes, self._ask, live)
         return Guard(app, token)
 
     def _is_stopping(self) -> bool:

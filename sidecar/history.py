@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from sidecar.clock import Clock
 from sidecar.metrics import LATENESS_BUCKETS_S, LATENESS_FINER_S, Metrics
@@ -140,13 +140,13 @@ class History:
         return (self._clock.now_ms() // POINT_MS + 1) * POINT_MS
 
 
-def totals(counter: Counter) -> dict[str, float]:
-    """A counter's values by that of its only label, or of none."""
+def totals(metric: Counter | Gauge) -> dict[str, float]:
+    """A metric's values by that of its only label, or of none."""
     return {
         next(iter(sample.labels.values()), ""): sample.value
-        for metric in counter.collect()
-        for sample in metric.samples
-        if sample.name.endswith("_total")
+        for family in metric.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_created")
     }
 
 

@@ -45,7 +45,7 @@ def resolve(option: str, value: str, environ: Mapping[str, str] | None = None) -
         try:
             return content.decode().removesuffix("\n")  # as `echo` and editors leave it
         except UnicodeDecodeError:
-            raise ValueError(f"{option} names {reference[0]}: {path} is no UTF-8 text") from None
+            raise ValueError(f"{option} names {reference[0]}: {path} is not UTF-8 text") from None
 
     resolved, count = _REFERENCE.subn(read, value)
     return Resolved(resolved) if count else value

@@ -8,6 +8,7 @@
 import base64
 import binascii
 import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -45,7 +46,7 @@ def zoned_time(value: object, remedy: str) -> datetime:
     try:
         time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        raise ValueError(f"{value!r} is no time; {remedy}") from None
+        raise ValueError(f"{value!r} is not a time; {remedy}") from None
     if time.utcoffset() is None:
         raise ValueError(f"{value!r} has no time zone; {remedy}")
     return time
@@ -57,7 +58,7 @@ def _bytes(value: object) -> object:
     try:
         return base64.b64decode(value, validate=True)  # type: ignore[arg-type]
     except (binascii.Error, ValueError, TypeError):
-        raise ValueError("is no base64 text; its alphabet is A-Z, a-z, 0-9, + and /, padded with =") from None
+        raise ValueError("is not base64 text; its alphabet is A-Z, a-z, 0-9, + and /, padded with =") from None
 
 
 def _json(value: object) -> object:
@@ -173,12 +174,12 @@ class ScheduleRequest(MessageBody):
 
 def faults(error: ValidationError) -> list[str]:
     """What is wrong with a request, a sentence for each field, with the remedy."""
-    return [": ".join(filter(None, told)) for told in field_faults(error, ScheduleRequest)]
+    return [": ".join(filter(None, told)) for told in field_faults(error.errors(), ScheduleRequest)]
 
 
-def field_faults(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
+def field_faults(faults: Iterable[Mapping[str, Any]], model: type[BaseModel]) -> list[tuple[str, str]]:
     """Each field that cannot be used, and the remedy; in a list, with the number of the item before it."""
-    return [(_field(fault["loc"]), _remedy(dict(fault), model)) for fault in error.errors()]
+    return [(_field(fault["loc"]), _remedy(fault, model)) for fault in faults]
 
 
 def _field(location: tuple[int | str, ...]) -> str:
@@ -187,25 +188,27 @@ def _field(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location[: 2 if is_in_list else 1]))
 
 
-def _remedy(fault: dict[str, Any], model: type[BaseModel]) -> str:
+def _remedy(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
+    names = ", ".join(field.alias or name for name, field in model.model_fields.items())
     match fault["type"]:
         case "json_invalid":
-            return f"is no JSON: {fault['ctx']['error']}"
+            return f"is not valid JSON: {fault['ctx']['error']}"
         case "model_type" | "model_attributes_type":
-            return "is no JSON object with the fields of a message"
+            return f"is not a JSON object with the fields {names}"
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            names = (field.alias or name for name, field in model.model_fields.items())
-            return f"there is no such field; the fields are {', '.join(names)}"
+            return f"there is no such field; the fields are {names}"
+        case "string_type" if fault["loc"][-1] == "value":
+            return "has to be text, in quotes; for JSON use value_json"
         case "string_type":
             return "has to be text, in quotes"
         case "string_too_short":
             return "is empty"
         case "int_type" | "greater_than_equal":
-            return f"has to be a whole number, counted from {fault.get('ctx', {}).get('ge', 1)}"
+            return f"has to be a whole number ({fault.get('ctx', {}).get('ge', 1)} or more)"
         case "list_type":
-            return "is no list of messages"
+            return "is not a list"
         case _:
             message: str = fault["msg"]
             return message.removeprefix("Value error, ")

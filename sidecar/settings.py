@@ -58,8 +58,11 @@ SECTIONS = {
 }
 """Sections of `Settings`, in the order of its fields, each by its first field."""
 
-_SECRET_OPTION = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config|jaas", re.IGNORECASE)
-_NO_JSON_OBJECT = 'is no JSON object such as {"security.protocol": "SSL"}'
+_SECRET_OPTION = re.compile(
+    r"pas|psw|pwd|secr|token|credential|key(?!store|tab|.*(location|file))|oauthbearer\.config|jaas", re.IGNORECASE
+)
+"""What may be a secret, mistyped names included: which options there are only librdkafka knows."""
+_NO_JSON_OBJECT = 'is not a JSON object such as {"security.protocol": "SSL"}'
 
 
 def _duration(value: object) -> object:
@@ -79,7 +82,7 @@ def _levels(value: object) -> object:
         return DelayLevels.parse(value)
     if isinstance(value, DelayLevels):
         return value
-    raise ValueError(f"{value!r} is no text of blank-separated durations, such as '1s 5s 3h'")
+    raise ValueError(f"{value!r} is not a text of blank-separated durations, such as '1s 5s 3h'")
 
 
 def _kafka_options(value: object) -> object:
@@ -90,7 +93,7 @@ def _kafka_options(value: object) -> object:
             raise ValueError(f"{_NO_JSON_OBJECT}: {error}") from None
     if isinstance(value, Mapping):
         return {str(name): resolve(str(name), _option_text(str(name), option)) for name, option in value.items()}
-    raise ValueError("is no map of librdkafka options and their values")
+    raise ValueError("is not a map of librdkafka options and their values")
 
 
 def _option_text(name: str, option: object) -> str:
@@ -162,7 +165,7 @@ class YamlFile(YamlConfigSettingsSource):
     def _read_file(self, file_path: Path) -> dict[str, Any]:  # type: ignore[override]
         content = super()._read_file(file_path)
         if not isinstance(content, dict):
-            raise TypeError("is no map; write one setting a line, such as 'group_id: timewheel'")
+            raise TypeError("is not a map; write one setting a line, such as 'group_id: timewheel'")
         return {str(name): value for name, value in content.items()}
 
 
@@ -330,7 +333,7 @@ class Settings(BaseSettings):
         field = cls.model_fields[str(info.field_name)]
         reads_itself = any(isinstance(part, BeforeValidator) for part in field.metadata)
         if isinstance(value, bool) and field.annotation is int and not reads_itself:
-            raise ValueError(f"{str(value).lower()} is no number")
+            raise ValueError(f"{str(value).lower()} is not a number")
         return value
 
     @field_validator("replication_factor")
@@ -502,7 +505,7 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         if type(error).__module__.startswith("yaml"):
             # Not the parser's words: of a password with a '*' or '!' before it they hold the rest.
             raise UsageError(
-                f"{config_file} is no YAML{_place(error)}; text with special characters has to be quoted"
+                f"{config_file} is not valid YAML{_place(error)}; text with special characters has to be quoted"
             ) from None
         raise
 

@@ -75,7 +75,7 @@ class SourceMaker:
     def _level(self, topic: str, partition: int, start: Start) -> Source:
         level = self._names.level_of(topic)
         if level is None:
-            raise ValueError(f"{topic} is no schedule topic")
+            raise ValueError(f"{topic} is not a schedule topic")
         return LevelPartition(
             topic,
             partition,

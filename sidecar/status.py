@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from prometheus_client import Gauge
 
 from connectors.contract import DelayLevels
 from connectors.durations import format_duration
@@ -110,7 +109,7 @@ class Reporter:
             wheel=told.wheel,
             wheel_partitions=sorted(number for topic, number in health.places if topic == wheel_topic),
             quota_bytes=quota_bytes,
-            waiting=_values(metrics.waiting),
+            waiting=_counts(totals(metrics.waiting)),
             delivered=_counts(totals(metrics.delivered)),
             rejected=_counts(totals(metrics.rejected)),
             cancels=_counts(totals(metrics.cancels)),
@@ -313,11 +312,3 @@ def _added(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _counts(values: Mapping[str, float]) -> dict[str, int]:
     return {name: int(value) for name, value in values.items()}
-
-
-def _values(gauge: Gauge) -> dict[str, int]:
-    return {
-        next(iter(sample.labels.values()), ""): int(sample.value)
-        for metric in gauge.collect()
-        for sample in metric.samples
-    }

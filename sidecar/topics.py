@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.durations import format_duration
-from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TopicsError
+from sidecar.clients import committed_offsets, outside_consumer
+from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TimewheelError, TopicsError
 from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
-from sidecar.kafka_failure import SILENCE, failure_of
+from sidecar.kafka_failure import failure, failure_of
 from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
@@ -49,7 +50,7 @@ def _prepare_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None
     admin = reach_kafka(settings, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
-    findings = check_topics(admin, settings) + removed_levels_in_use(admin, settings)
+    findings = all_findings(admin, settings)
     for finding in findings:
         log.warning("topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy)
     forgets_ms = offsets_retention_ms(admin)
@@ -114,11 +115,22 @@ def create_topics(admin: AdminClient, settings: Settings) -> list[str]:
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                if error.args[0].code() in SILENCE:
-                    raise
-                raise TopicsError(f"topic {name} cannot be created: {error.args[0].str()}") from error
+                raise not_created(
+                    error.args[0],
+                    name,
+                    "run 'timewheel topics create' as a login that may create topics, and set create_topics: false for "
+                    "this one (docs/security.md)",
+                ) from error
     wait_for_topics(admin, [plan.name for plan in missing])
     return sorted(created)
+
+
+def not_created(error: KafkaError, topic: str, if_not_allowed: str) -> TimewheelError:
+    """Why a topic cannot be created, with the remedy for a login that may not."""
+    words = f"topic {topic} cannot be created: {error.str()}"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        words = f"{words.rstrip('.')}; {if_not_allowed}"
+    return failure(error, words)
 
 
 def wait_for_topics(admin: AdminClient, names: Sequence[str]) -> None:
@@ -136,12 +148,22 @@ def wait_for_topics(admin: AdminClient, names: Sequence[str]) -> None:
                 raise TopicsError(f"the brokers do not tell of {', '.join(unknown)} yet")
 
 
+def all_findings(admin: AdminClient, settings: Settings) -> list[Finding]:
+    """What a start tells, and is refused for where it is fatal."""
+    return check_topics(admin, settings) + _removed_levels_in_use(admin, settings)
+
+
 def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
     """What is wrong with the existing topics; an empty list is a clean bill."""
     plans = plan_topics(settings)
     existing = admin.list_topics(timeout=_TIMEOUT_S).topics
     findings = [
-        Finding(plan.name, "does not exist", "run 'timewheel topics create', or set create_topics", True)
+        Finding(
+            plan.name,
+            "does not exist, or this login may not describe it",
+            "run 'timewheel topics create', or set create_topics",
+            True,
+        )
         for plan in plans
         if plan.name not in existing
     ]
@@ -165,7 +187,7 @@ def check_topics(admin: AdminClient, settings: Settings) -> list[Finding]:
     return findings
 
 
-def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Finding]:
+def _removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Finding]:
     """Level topics beyond the table whose records nobody would deliver any more."""
     names = settings.topic_names
     existing = admin.list_topics(timeout=_TIMEOUT_S).topics
@@ -177,9 +199,8 @@ def removed_levels_in_use(admin: AdminClient, settings: Settings) -> list[Findin
     ]
     if not beyond:
         return []
-    asked = [ConsumerGroupTopicPartitions(settings.group_id, beyond)]
-    answer = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S)
-    committed = {(p.topic, p.partition): p.offset for p in answer[settings.group_id].result().topic_partitions}
+    with outside_consumer(settings, role="levels") as consumer:
+        committed = committed_offsets(consumer, beyond, _TIMEOUT_S)
     ends = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.latest()), request_timeout=_TIMEOUT_S)
     begins = admin.list_offsets(dict.fromkeys(beyond, OffsetSpec.earliest()), request_timeout=_TIMEOUT_S)
     findings = []

@@ -135,7 +135,7 @@ class KafkaAlerts:
             return Progress(int(told["judged_until_ms"]), None if due_until_ms is None else int(due_until_ms))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise AuditError(
-                f"the group {self._group} has committed '{committed.metadata[:80]}', which is no progress of alerts. "
+                f"the group {self._group} has committed '{committed.metadata[:80]}', which is not progress of alerts. "
                 "Operator action: give the alerts a topic that no consumer group of that name reads"
             ) from error
 

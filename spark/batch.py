@@ -55,15 +55,16 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     hidden = [topic for topic in job.names.schedule_topics(job.levels) if topic not in existing]
     notes = []
     if not ours:
-        notes = [f"No topic of the sidecar's is to be seen, such as {job.names.wheel}: nothing was read."]
+        notes = [f"No topic of the sidecar's can be seen, such as {job.names.wheel}: nothing was read."]
     elif hidden:
         notes = [
-            f"No topic {', '.join(hidden)} is to be seen: what was asked for there was not judged. It does not exist, "
+            f"Topic {', '.join(hidden)} cannot be seen: what was asked for there was not judged. It does not exist, "
             "or it may not be described, or the sidecar has other --levels."
         ]
     awaited = named | _awaited_by_groups(spark, path, job.rules)
     notes += [
-        f"No topic {topic} is to be seen, which messages are for: it does not exist, or it may not be described."
+        f"Topic {topic}, which messages are scheduled for, cannot be seen: it does not exist, or it may not be "
+        "described."
         for topic in sorted(awaited - existing.keys())
     ]
     notes += [

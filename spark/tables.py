@@ -57,7 +57,7 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
     table = read(spark, path)
     missing = {field.name for field in SCHEMA} - set(table.columns)
     if missing:
-        raise AuditError(f"{path} is no table of facts: it lacks {', '.join(sorted(missing))}")
+        raise AuditError(f"{path} is not a table of facts: it lacks {', '.join(sorted(missing))}")
     return table
 
 

@@ -99,6 +99,8 @@ class Page(NamedTuple):
     letters: list[DeadLetter]
     next: tuple[int, int] | None
     """Partition and offset for `browse`; None: that was the last page."""
+    redriven: int = 0
+    """How many have been left out because they have been redriven."""
 
 
 def _one_thread() -> Executor:
@@ -118,7 +120,7 @@ class DeadLetters:
         retention_ms: how long parked letters are kept.
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
-    not answer, and NoSuchGroupError for a group that has no dead-letter topic.
+    not answer, RefusedError where a right is missing, and NoSuchGroupError for a group that has no dead-letter topic.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class DeadLetters:
         topic = self._topic(group)
         redriven = self._ledger([topic]).read()
         letters: list[DeadLetter] = []
-        passed = size_bytes = 0
+        passed = size_bytes = redriven_count = 0
         for place, (begin, end) in sorted(self._cluster.ends([topic]).items()):
             partition = place[1]
             if after is not None and partition <= after[0]:
@@ -206,19 +208,19 @@ class DeadLetters:
             with self._cluster.scan({place: (begin, end)}, lambda: BATCH) as batches:
                 for message in chain.from_iterable(batches):
                     letter = _letter(message, redriven)
-                    if (letter.is_redriven and not with_redriven) or not (
-                        chosen is None or chosen.matches(letter.timestamp_ms, letter.key, letter.headers)
-                    ):
+                    is_meant = chosen is None or chosen.matches(letter.timestamp_ms, letter.key, letter.headers)
+                    if not is_meant or (letter.is_redriven and not with_redriven):
                         passed += 1
+                        redriven_count += is_meant
                         if passed == look_at:
-                            return Page(letters, (partition, letter.offset + 1))
+                            return Page(letters, (partition, letter.offset + 1), redriven_count)
                         continue
                     size_bytes += letter.size_bytes
                     is_full = max_bytes is not None and size_bytes > max_bytes and bool(letters)
                     if is_full or len(letters) == limit:
-                        return Page(letters, (partition, letter.offset))
+                        return Page(letters, (partition, letter.offset), redriven_count)
                     letters.append(letter)
-        return Page(letters, None)
+        return Page(letters, None, redriven_count)
 
     def redrive(
         self,
@@ -336,7 +338,7 @@ class DeadLetters:
     def _destination(self, topic: str) -> int | str:
         """How many partitions a topic has, or, in words, why nothing may go there."""
         if self._names.is_reserved(topic):
-            return f"'{topic}' is no topic for messages: Kafka or the sidecar keeps its own records there"
+            return f"'{topic}' is not a topic for messages: Kafka or the sidecar keeps its own records there"
         return self._why_not(topic) or self._cluster.writable(topic) or f"there is no topic '{topic}'"
 
     def _ledger(self, topics: Sequence[str]) -> Ledger:
@@ -349,7 +351,7 @@ class DeadLetters:
         if destination == topic:
             raise DeadLettersError(f"'{destination}' is where these dead letters are already")
         if not is_legal_topic_name(destination):
-            raise DeadLettersError(f"'{to}' names no topic of Kafka")
+            raise DeadLettersError(f"'{to}' is not a valid topic name")
         found = self._destination(destination)
         if isinstance(found, str):
             raise DeadLettersError(found)

@@ -19,7 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 
 from connectors.clients import Clients
 from connectors.clock import Deadline, SystemClock
-from connectors.dead_letters.errors import NotAnsweredError, RefusedError
+from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
 from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
 from connectors.kafka_errors import PASSING, is_about_group
 
@@ -33,6 +33,7 @@ _SETTLED_POLL_S = 0.05
 _TRANSACTION_TIMEOUT_MS = 10_000
 _NAME = "timewheel-dead-letters"
 _NO_SUCH_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
+_NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -48,7 +49,7 @@ class Cluster:
         config: librdkafka's.
         replication_factor: of topics that are made; -1: the brokers' default.
 
-    Every method raises NotAnsweredError where Kafka does not answer.
+    Every method raises NotAnsweredError where Kafka does not answer, and RefusedError where a right is missing.
     """
 
     def __init__(self, config: Mapping[str, Any], clients: Clients, replication_factor: int = -1) -> None:
@@ -128,7 +129,7 @@ class Cluster:
                     described[topic] = future.result()
                 except KafkaException as error:
                     if error.args[0].code() not in _NO_SUCH_TOPIC:
-                        raise
+                        raise _failure(error.args[0], f"read {topic}") from error
         return described
 
     def create(self, topic: str, configs: Mapping[str, str]) -> None:
@@ -242,7 +243,7 @@ class Cluster:
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
         )
         producer: Producer = self._clients.producer({**config, "on_delivery": on_delivery})
-        with answered():
+        with answered(f"write with the transactional id {transactional_id}"):
             until_answered(producer.init_transactions)
         return producer
 
@@ -275,12 +276,22 @@ def until_answered(call: Callable[[float], object]) -> None:
 
 
 @contextmanager
-def answered() -> Iterator[None]:
-    """Raises NotAnsweredError for what Kafka, or its client, has against a call."""
+def answered(what: str = "do so") -> Iterator[None]:
+    """Raises NotAnsweredError for what Kafka, or its client, has against a call, RefusedError where a right is missing.
+
+    Args:
+        what: the right.
+    """
     try:
         yield
     except KafkaException as error:
-        raise NotAnsweredError(error.args[0].str()) from error
+        raise _failure(error.args[0], what) from error
+
+
+def _failure(error: KafkaError, what: str) -> DeadLettersError:
+    if error.code() in _NOT_ALLOWED:
+        return RefusedError(f"{error.str()}; allow this login to {what}")
+    return NotAnsweredError(error.str())
 
 
 def _consume(consumer: Consumer, most: int) -> list[Message]:
@@ -305,7 +316,7 @@ def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]
         offset, end = message.offset() or 0, left.get(place, 0)
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_about_group(error):
-            raise NotAnsweredError(error.str())
+            raise _failure(error, f"read {place[0]}")
         if error is None and offset < end:
             kept.append(message)
         if error is not None or offset >= end - 1:

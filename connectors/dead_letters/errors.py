@@ -10,7 +10,7 @@ class NoSuchGroupError(DeadLettersError):
 
 
 class RefusedError(DeadLettersError):
-    """Kafka refuses to make a topic, or all that is to be written."""
+    """Kafka refuses to make a topic, all that is to be written, or what this login may not do."""
 
 
 class TakenOverError(DeadLettersError):

@@ -187,7 +187,7 @@ def _time_ms(condition: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise FilterError(f"'{condition}': that is no time, such as 2030-01-31T12:00:00+01:00") from None
+        raise FilterError(f"'{condition}': that is not a time, such as 2030-01-31T12:00:00+01:00") from None
     if moment.tzinfo is None:
         raise FilterError(f"'{condition}': that time has no zone; write one, such as +01:00 or Z")
     return round(moment.timestamp() * 1000)

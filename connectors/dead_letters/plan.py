@@ -140,7 +140,7 @@ class Planner:
         if was_rejected and self._to is None and _REAL_QID in told and not destination.is_schedule:
             named = told[_REAL_QID] or b""
             if not named.isdigit() or len(named) > 10 or int(named) >= destination.partitions:
-                return "its REAL_QID is no partition of its topic; name a destination, and the key decides"
+                return "its REAL_QID is not a partition of its topic; name a destination, and the key decides"
             partition = int(named)
         carried = [header for header in headers if header[0] not in dropped]
         if destination.kind is TopicKind.LEVEL and not was_rejected and (home := self._home(told, was_rejected=False)):

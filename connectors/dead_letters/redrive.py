@@ -34,7 +34,7 @@ BATCH = 5_000
 _CALL_TIMEOUT_S = 1.0
 _ATTEMPTS = 5
 _NO_OFFSETS = Offsets()
-_UNREADABLE = "a header's name is no UTF-8 text"
+_UNREADABLE = "a header's name is not UTF-8 text"
 
 
 @dataclass

@@ -290,7 +290,11 @@ def _unable(code: int) -> KafkaException:
 
 
 def _as_bytes(data: bytes | str | None) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data
+    if data is None or isinstance(data, bytes):
+        return data
+    return (
+        data.encode() if isinstance(data, str) else bytes(memoryview(data))
+    )  # TypeError, as librdkafka's client has it
 
 
 def _pairs(headers: HeadersArgument) -> Headers:

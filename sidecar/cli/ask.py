@@ -1,6 +1,8 @@
 """``timewheel pending``, ``status`` and ``switch``: asked of a running sidecar over HTTP."""
 
 import json
+import os
+import shlex
 import time
 import urllib.parse
 from datetime import datetime
@@ -54,6 +56,8 @@ def pending(
         query["to"] = str(time.time_ns() // 1_000_000 + duration_ms("--within", within))
     with SidecarApi(settings) as api:
         answer = api.get(f"/api/v1/pending?{urllib.parse.urlencode(query, errors='surrogateescape')}").json()
+        is_missed = message_id is not None and not answer["total"] and not as_json
+        group = api.get("/api/v1/status").json()["group_id"] if is_missed else ""
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
@@ -70,6 +74,11 @@ def pending(
         console.print(
             f"{answer['total']} pending on {_partitions(answer)}, {len(answer['messages'])} shown", highlight=False
         )
+        if is_missed:
+            found = shlex.join(["timewheel", "dlq", "show", group, "--filter", f"id={message_id}"])
+            found = os.fsencode(found).decode(errors="backslashreplace")
+            told = f"not on the wheel: delivered, cancelled, or on a level; if it was rejected: {found}"
+            console.print(plain(one_line(told)), soft_wrap=True)
 
 
 @with_settings(only=SETTINGS)
@@ -97,14 +106,16 @@ def status(
     typer.echo(f"delivery:   {'stopped (stop_dequeue)' if told['stop_dequeue'] else 'on'}")
     typer.echo(f"behind:     {told['behind_seconds']:.3f} s")
     typer.echo(f"partitions: {told['partitions']['assigned']} assigned, {told['partitions']['stopped']} stopped")
-    at_hand = ", ".join(f"{count} on {_queue(queue)}" for queue, count in told["waiting"].items() if count)
-    typer.echo(f"at hand:    {at_hand or 'nothing'}")
+    read_ahead = ", ".join(f"{count} on {_queue(queue)}" for queue, count in told["waiting"].items() if count)
+    typer.echo(f"read ahead: {read_ahead or 'nothing'}")
     known = told["pending"]
     typer.echo(
         "pending:    not known yet" if known is None else f"pending:    {known['total']} on {_partitions(known)}"
     )
     typer.echo("cancels:    " + ", ".join(f"{count} {outcome}" for outcome, count in told["cancels"].items()))
-    typer.echo(f"delivered:  {sum(told['delivered'].values())}, rejected: {sum(told['rejected'].values())}")
+    rejected = sum(told["rejected"].values())
+    seen_with = f" (see 'timewheel dlq show {told['group_id']}')" if rejected else ""
+    typer.echo(f"delivered:  {sum(told['delivered'].values())}, rejected: {rejected}{seen_with}")
 
 
 @with_settings(only=SETTINGS)

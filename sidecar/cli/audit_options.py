@@ -124,7 +124,7 @@ def time_ms(option: str, text: str | None) -> int | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{option} '{text}' is no ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
+        raise UsageError(f"{option} '{text}' is not an ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
     if at.utcoffset() is None:
         raise UsageError(f"{option} '{text}' has no time zone; add one, such as {at.isoformat()}+00:00")
     return int(at.timestamp() * 1000)

@@ -45,7 +45,9 @@ def cancel(
     settings: Settings,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="RECEIPT", help="The receipts that send printed; - takes them from stdin, one a line."),
+        typer.Argument(
+            metavar="RECEIPT", help="The receipts that send printed, or its lines; - takes them from stdin."
+        ),
     ],
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until a sidecar has decided, and print the outcome.")
@@ -90,7 +92,8 @@ def cancel(
 def reschedule(
     settings: Settings,
     word: Annotated[
-        str, typer.Argument(metavar="RECEIPT", help="The receipt that send printed; - takes it from stdin.")
+        str,
+        typer.Argument(metavar="RECEIPT", help="The receipt that send printed, or its line; - takes it from stdin."),
     ],
     delay: Delay = None,
     at: At = None,

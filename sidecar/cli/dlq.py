@@ -128,6 +128,9 @@ def show(
     with paged() as console:
         for letter in page.letters:
             console.print(plain(_in_words(letter, body)), soft_wrap=True)
+        if not page.letters:
+            redriven = f"; {page.redriven:,} were redriven (--all shows them)" if page.redriven else ""
+            console.print(f"no letters match{redriven}", highlight=False)
         if page.next is not None:
             console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
 
@@ -159,7 +162,7 @@ def redrive(
     """
     chosen = _filter(conditions)
     if to is not None and not is_legal_topic_name(settings.topic_names.physical(to)):
-        raise UsageError(f"--to '{to}' names no topic of Kafka (at most 249 letters, digits, '.', '_' and '-')")
+        raise UsageError(f"--to '{to}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
     with _dead_letters(settings) as letters, _bar("redriving") as on_progress:
         told = letters.redrive(
             group,

@@ -96,7 +96,7 @@ def main() -> None:
     except UnicodeEncodeError:
         if all(map(_is_text, sys.argv)):
             raise
-        _fail(UsageError("an argument is no UTF-8 text; only values, keys and ids may be something else"))
+        _fail(UsageError("an argument is not UTF-8 text; only values, keys and ids may be something else"))
     except Exception as error:
         from confluent_kafka import KafkaException  # not by commands that have no use for it
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from sidecar.settings import ENV_PREFIX, SECTIONS, Settings, default_of, load_settings, section_of
+from sidecar.settings import ENV_PREFIX, SECTIONS, Settings, default_of, load_settings, section_of, unknown_environment
 
 _SETTINGS_PANEL = "Settings"
 PANELS = frozenset({_SETTINGS_PANEL, *SECTIONS})
@@ -18,11 +18,14 @@ _CONFIG_HELP = f"Settings as a YAML file. [{_CONFIG}] Each setting can also come
 _CONFIG_HELP += f"{ENV_PREFIX}GROUP_ID."
 
 
-def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(
+    *, only: tuple[str, ...] = (), logs: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command ``--config`` and a flag per setting; the command gets the resolved `Settings` as ``settings``.
 
     Args:
         only: the settings that get a flag; all of them where empty. The others still come from environment and file.
+        logs: it tells in its log which variables name no setting; of any other command, stderr does.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -48,6 +51,8 @@ def with_settings(*, only: tuple[str, ...] = ()) -> Callable[[Callable[..., None
 
         @wraps(command)
         def wrapper(**arguments: Any) -> None:
+            for name in [] if logs else unknown_environment():
+                typer.echo(f"timewheel: environment variable {name} names no setting; correct or unset it", err=True)
             given = {flag.name: arguments.pop(flag.name) for flag in flags}
             chosen = {name: _value(name, value) for name, value in given.items() if value not in (None, [])}
             settings = load_settings(chosen, arguments.pop("config"))

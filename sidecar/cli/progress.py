@@ -12,11 +12,13 @@ from rich.table import Table
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
+from sidecar.clients import committed_offsets, outside_consumer
 from sidecar.errors import UsageError
 from sidecar.kafka_failure import failure
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
+_TIMEOUT_S = 10.0
 _OFFSET = re.compile("[0-9]{1,18}")
 
 
@@ -38,14 +40,14 @@ def register(app: typer.Typer) -> None:
 def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show each schedule partition's committed offset beside its log."""
     admin = topics.reach_kafka(settings)
-    known = admin.list_topics(timeout=10).topics
+    known = admin.list_topics(timeout=_TIMEOUT_S).topics
     places = [
         TopicPartition(topic, partition)
         for topic in settings.topic_names.schedule_topics(settings.levels)
         if topic in known
         for partition in known[topic].partitions
     ]
-    committed = _committed(admin, settings.group_id)
+    committed = _committed(settings, places)
     begins, ends = _offsets(admin, places, OffsetSpec.earliest()), _offsets(admin, places, OffsetSpec.latest())
     rows = [
         {
@@ -81,6 +83,12 @@ def set_progress(
         raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
     admin = topics.reach_kafka(settings)
     place = TopicPartition(settings.topic_names.physical(topic), partition)
+    found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(place.topic)
+    if found is None or partition not in found.partitions:
+        raise UsageError(
+            f"there is no schedule partition {place.topic}-{partition} that this login may see; "
+            "'timewheel progress show' lists them"
+        )
     match to:
         case "beginning":
             offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
@@ -106,19 +114,18 @@ def set_progress(
         typer.echo(f"{place.topic}-{partition} goes on at offset {offset}")
 
 
-def _committed(admin: AdminClient, group_id: str) -> dict[tuple[str, int], int]:
-    asked = [ConsumerGroupTopicPartitions(group_id)]
+def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
     try:
-        answer = admin.list_consumer_group_offsets(asked)[group_id].result(30)
+        with outside_consumer(settings, role="progress") as consumer:
+            return committed_offsets(consumer, places, _TIMEOUT_S)
     except KafkaException as error:
         kafka = error.args[0]
-        raise failure(kafka, f"the progress of group '{group_id}' cannot be read: {kafka.str()}") from error
-    return {(place.topic, place.partition): place.offset for place in answer.topic_partitions if place.offset >= 0}
+        raise failure(kafka, f"the progress of group '{settings.group_id}' cannot be read: {kafka.str()}") from error
 
 
 def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
     try:
-        answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=10)
+        answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
         return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
     except KafkaException as error:
-        raise failure(error.args[0], f"the logs' offsets are not to be had: {error.args[0].str()}") from error
+        raise failure(error.args[0], f"the logs' offsets cannot be read: {error.args[0].str()}") from error

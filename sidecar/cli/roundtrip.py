@@ -83,7 +83,8 @@ def _have_topic(admin: AdminClient, topic: str) -> None:
         admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)[topic].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise failure(error.args[0], f"topic {topic} cannot be created: {error.args[0].str()}") from error
+            remedy = f"allow this login to create {topic}, or create it as one that may (docs/security.md)"
+            raise topics.not_created(error.args[0], topic, remedy) from error
     topics.wait_for_topics(admin, [topic])
 
 

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: timewheel config --config timewheel.yaml --json")(config)
 
 
-@with_settings()
+@with_settings(logs=True)
 def run(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
     settings.check_listening()

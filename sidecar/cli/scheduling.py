@@ -106,7 +106,7 @@ def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:
     try:
         deliver_at = datetime.fromisoformat(at or "")
     except ValueError as error:
-        raise UsageError(f"--at '{at}' is no ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
+        raise UsageError(f"--at '{at}' is not an ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
     if deliver_at.utcoffset() is None:
         raise UsageError(f"--at '{at}' has no time zone; add one, such as {deliver_at.isoformat()}+00:00")
     return {"deliver_at": deliver_at}
@@ -121,10 +121,11 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def receipts(words: list[str]) -> list[Receipt]:
-    """The receipts of words; ``-`` stands for those on stdin, one a line, also as the JSON that ``send`` prints."""
+    """The receipts of words, or of lines that ``send`` prints; ``-`` stands for those on stdin, one a line."""
     given: list[str] = []
     for word in words:
-        given += filter(None, map(_word, sys.stdin.buffer)) if word == "-" else [word]
+        lines = [raw.decode(errors="replace") for raw in sys.stdin.buffer] if word == "-" else [word]
+        given += [_word(line) for line in lines if word != "-" or line.strip()]
     decoded = []
     for number, word in enumerate(given, 1):
         try:
@@ -134,11 +135,14 @@ def receipts(words: list[str]) -> list[Receipt]:
     return decoded
 
 
-def _word(raw: bytes) -> str:
-    line = raw.decode(errors="replace").strip()
+def _word(line: str) -> str:
+    line = line.strip()
     if not line.startswith("{"):
         return line
     try:
         return str(msgspec.json.decode(line)["receipt"])
-    except (msgspec.MsgspecError, KeyError) as error:
-        raise UsageError(f"'{line[:40]}' is no line that 'timewheel send' printed") from error
+    except (msgspec.MsgspecError, UnicodeEncodeError, KeyError) as error:
+        raise UsageError(
+            f"'{line[:40]}' is not a line that 'timewheel send' printed; pass the value of \"receipt\", or the whole "
+            "line in quotes"
+        ) from error

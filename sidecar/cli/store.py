@@ -96,7 +96,7 @@ def _at_rest(directory: Path) -> Iterator[dict[str, Path]]:
     is_one = is_store(directory)
     try:
         if not directory.is_dir():
-            raise DataDirectoryError(f"{directory} is no directory")
+            raise DataDirectoryError(f"{directory} is not a directory")
         with at_rest(directory.parent if is_one else directory):
             found = [directory] if is_one else stores(directory)
             if not found:

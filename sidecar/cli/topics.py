@@ -55,7 +55,7 @@ def create(settings: Settings, as_json: Json = False) -> None:
 def check(settings: Settings, as_json: Json = False) -> None:
     """Verify the schedule topics; exit code 1 when one is missing or unfit."""
     admin = topics.reach_kafka(settings)
-    findings = topics.check_topics(admin, settings)
+    findings = topics.all_findings(admin, settings)
     if as_json:
         typer.echo(json.dumps({"findings": [finding._asdict() for finding in findings]}, indent=2))
     else:

@@ -213,7 +213,8 @@ class Destinations:
         elif not self._policy.create_destinations:
             return Rejection(
                 ErrorCode.UNKNOWN_DESTINATION,
-                f"there is no topic '{topic}'; create it, or let the sidecar do it with create_destinations",
+                f"topic '{topic}' does not exist, or the sidecar has no right to it; create it, allow the sidecar to "
+                "write to it, or set create_destinations",
             )
         return None
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,7 +23,7 @@ from sidecar.web.events import Events, events_router
 from sidecar.web.guard import PROBES, STREAM, Guard, Limits
 from sidecar.web.live import Live, live_router
 from sidecar.web.page import page_router
-from sidecar.web.problems import PATH, Kind, ProblemError, add_problems, described
+from sidecar.web.problems import PATH, Kind, ProblemError, add_problems, check_parameters, described
 
 _OWN = (
     "/api/v1/status",
@@ -76,7 +76,14 @@ def make_api(
     redrives: Jobs | None = None,
 ) -> FastAPI:
     """What is done here, with Kafka."""
-    app = FastAPI(title="Timewheel", version=installed_version(), openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Timewheel",
+        version=installed_version(),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check_parameters)],
+    )
     add_problems(app)
     for router in (
         messages_router(settings, kafka),
@@ -139,14 +146,12 @@ def _describe_refusals(operation: dict[str, Any], *, is_open: bool, has_token: b
     responses = operation["responses"]
     kinds = [Kind.BAD_REQUEST, Kind.HEADERS_TOO_LARGE, Kind.PATH_TOO_LONG]
     if not is_open:
-        kinds += [Kind.UNAVAILABLE]
+        kinds += [Kind.UNAVAILABLE, Kind.INVALID]
         kinds += [Kind.UNAUTHORISED] if has_token else [Kind.FOREIGN_ORIGIN, Kind.MISDIRECTED]
     if "requestBody" in operation:
         kinds += [Kind.TOO_SLOW, Kind.TOO_LARGE, Kind.UNSUPPORTED_MEDIA_TYPE]
-    if "422" in responses:  # FastAPI's own words for it are not what is answered
-        kinds += [Kind.INVALID]
-        if "HTTPValidationError" in str(responses["422"]):
-            del responses["422"]
+    if "HTTPValidationError" in str(responses.get("422")):  # FastAPI's own words for it are not what is answered
+        del responses["422"]
     for status, response in described(*kinds).items():
         responses.setdefault(str(status), response)
     if has_token and not is_open:

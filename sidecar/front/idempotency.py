@@ -25,7 +25,8 @@ PARAMETER = {
     "in": "header",
     "required": False,
     "description": (
-        "Makes a repeated request harmless for 24 hours, also across restarts: it is answered as the first was. "
+        "Makes a repeated request harmless, also across restarts: it is answered as the first was. A key holds for 24 "
+        "hours, unless more keys come than memory holds, about 50,000 of single messages: then the oldest go sooner. "
         "Take a new random one, such as a UUID, for each request."
     ),
     "schema": {"type": "string", "pattern": r"^[!-~]([ -~]*[!-~])?$", "minLength": 1, "maxLength": KEY_MAX_CHARACTERS},

@@ -144,7 +144,7 @@ def messages_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         try:
             wanted = RescheduleRequest.model_validate_json(await request.body())
         except ValidationError as error:
-            raise ProblemError.of_fields(field_faults(error, RescheduleRequest)) from None
+            raise ProblemError.of_fields(field_faults(error.errors(), RescheduleRequest)) from None
         check.time(wanted, "")
         producer = await kafka.producer()
         delay = None if wanted.delay_ms is None else timedelta(milliseconds=wanted.delay_ms)
@@ -182,7 +182,7 @@ def _parse(body: bytes) -> tuple[Sequence[ScheduleRequest], bool]:
     try:
         return (_MANY.validate_json(body) if is_list else [ScheduleRequest.model_validate_json(body)]), is_list
     except ValidationError as error:
-        raise ProblemError.of_fields(field_faults(error, ScheduleRequest)) from None
+        raise ProblemError.of_fields(field_faults(error.errors(), ScheduleRequest)) from None
 
 
 def _begin(wanted: ScheduleRequest, id_: str) -> Begin:
@@ -271,7 +271,7 @@ class _Checks:
     def _topic_faults(self, topic: str) -> list[str]:
         physical = self._names.physical(topic)
         if not is_legal_topic_name(physical):
-            return ["is no legal topic name (at most 249 letters, digits, '.', '_' and '-')"]
+            return ["is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')"]
         kind = self._names.kind(physical)
         group = self._names.group_of(physical)
         if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):

@@ -97,7 +97,7 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         try:
             wanted = SendBackRequest.model_validate_json(body)
         except ValidationError as error:
-            raise ProblemError.of_fields(field_faults(error, SendBackRequest)) from None
+            raise ProblemError.of_fields(field_faults(error.errors(), SendBackRequest)) from None
         check_send_back(settings, wanted)
         key = key_of(request, body)
         headers = send_back_headers(wanted)
@@ -167,7 +167,7 @@ def check_send_back(settings: Settings, wanted: SendBackRequest) -> None:
         faults.append(("group", "is not among allowed_groups of this sidecar"))
     origin = _origin(wanted) or wanted.topic or ""
     if not is_legal_topic_name(names.physical(origin)):
-        faults.append(("topic", "names no topic of Kafka; say where the message was read from"))
+        faults.append(("topic", "is not a valid topic name; say where the message was read from"))
     if not faults:
         parser = SendBackParser(names, settings.levels, settings.group_id)
         parsed = parser.parse(send_back_headers(wanted), b"", 0)

@@ -110,14 +110,15 @@ class Parser:
         if qid is None or not qid.isdigit() or len(qid) > 10 or int(qid) > _MAX_PARTITION:
             return Rejection(
                 ErrorCode.ILLEGAL_REAL_QID,
-                f"REAL_QID is {show(qid)}, which is no partition number; leave it out and the key decides",
+                f"REAL_QID is {show(qid)}, which is not a partition number; leave it out and the key decides",
             )
         return int(qid)
 
     def _read_topic(self, raw: bytes | None) -> str | Rejection:
         if not raw:
             return Rejection(
-                ErrorCode.MISSING_REAL_TOPIC, "the record has no REAL_TOPIC header; it names the topic to deliver to"
+                ErrorCode.MISSING_REAL_TOPIC,
+                "the record has no REAL_TOPIC header, which names the destination (header names are case-sensitive)",
             )
         try:
             topic = self._names.physical(raw.decode())
@@ -142,7 +143,7 @@ def cancel_on_a_level(control: dict[str, bytes | None]) -> Rejection | None:
         if name in control:
             return Rejection(
                 ErrorCode.NOT_CANCELLABLE,
-                f"{name} stands on a level topic, whose records cannot be cancelled or replaced one by one; "
+                f"{name} was sent to a level topic, whose records cannot be cancelled or replaced one by one; "
                 "schedule on the wheel topic for that",
             )
     return None

@@ -184,7 +184,7 @@ class SendBackParser:
         if delay is None:
             return Rejection(
                 ErrorCode.ILLEGAL_DELIVERY_TIME,
-                f"DELAY is {show(raw)}, which is no level; leave it out and the retries decide",
+                f"DELAY is {show(raw)}, which is not a level; leave it out and the retries decide",
             )
         return retry_level(reconsume, most, delay, self._levels)
 
@@ -192,12 +192,14 @@ class SendBackParser:
         if not raw:
             return Rejection(
                 ErrorCode.MISSING_CONSUMER_GROUP,
-                "the record has no CONSUMER_GROUP header; it names the group that is to have the message again",
+                "the record has no CONSUMER_GROUP header, which names the group that is to have the message again",
             )
         try:
             group = raw.decode()
         except UnicodeDecodeError:
-            return Rejection(ErrorCode.ILLEGAL_CONSUMER_GROUP, f"CONSUMER_GROUP is {show(raw)}, which is no UTF-8 text")
+            return Rejection(
+                ErrorCode.ILLEGAL_CONSUMER_GROUP, f"CONSUMER_GROUP is {show(raw)}, which is not UTF-8 text"
+            )
         if group == self._own_group:
             return Rejection(
                 ErrorCode.ILLEGAL_CONSUMER_GROUP, f"CONSUMER_GROUP is '{group}', the group of the sidecar itself"
@@ -213,18 +215,18 @@ class SendBackParser:
         if not raw:
             return Rejection(
                 ErrorCode.MISSING_RETRY_TOPIC,
-                "the record has no RETRY_TOPIC header; it names the topic that the message first came from",
+                "the record has no RETRY_TOPIC header, which names the topic that the message first came from",
             )
         topic = self._names.physical(raw.decode(errors="replace"))
         if not is_legal_topic_name(topic):
             return Rejection(
-                ErrorCode.ILLEGAL_RETRY_TOPIC, f"RETRY_TOPIC is {show(raw)}, which names no topic of Kafka"
+                ErrorCode.ILLEGAL_RETRY_TOPIC, f"RETRY_TOPIC is {show(raw)}, which is not a valid topic name"
             )
         if self._names.is_reserved(topic):
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED,
-                f"RETRY_TOPIC is '{topic}', which is no topic for messages: Kafka or the sidecar keeps its own records "
-                "there",
+                f"RETRY_TOPIC is '{topic}', which is not a topic for messages: Kafka or the sidecar keeps its own "
+                "records there",
             )
         return None
 
@@ -238,5 +240,5 @@ def _count(name: str, raw: bytes | None, default: int) -> int | Rejection:
         return default
     number = whole_number(raw)
     if number is None or not 0 <= number <= _MAX_RECONSUME:
-        return Rejection(ErrorCode.ILLEGAL_RECONSUME_TIMES, f"{name} is {show(raw)}, which is no number of retries")
+        return Rejection(ErrorCode.ILLEGAL_RECONSUME_TIMES, f"{name} is {show(raw)}, which is not a number of retries")
     return number

@@ -203,7 +203,7 @@ class WheelParser:
             name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
             delay = whole_number(control[name])
             if delay is None or delay < 0:
-                return _no_time(name, control[name], "a whole number from 0 on")
+                return _no_time(name, control[name], "a whole number (0 or more)")
             due_ms = timestamp_ms + delay * unit_ms
         elif _TIMER_DELIVER_MS in control:
             deliver_ms = whole_number(control[_TIMER_DELIVER_MS])

@@ -98,7 +98,7 @@ class KafkaStartFinder:
                 (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
                 for answer in answers
             }
-        raise KafkaUnreachableError(f"committed progress is not to be had: {failure}")
+        raise KafkaUnreachableError(f"committed progress cannot be read: {failure}")
 
     def _offsets(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, tuple[int, int | None]]:
         """Offset and timestamp per partition that has a leader, in one request per broker."""
@@ -122,7 +122,7 @@ class KafkaStartFinder:
                     raise StoppedWaitingError("where reading begins is not known yet") from error
                 continue
             return found
-        raise KafkaUnreachableError(f"the logs' offsets are not to be had: {failure}")
+        raise KafkaUnreachableError(f"the logs' offsets cannot be read: {failure}")
 
 
 def _check(answers: Sequence[TopicPartition]) -> None:

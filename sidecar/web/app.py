@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
@@ -23,7 +22,7 @@ from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
 from sidecar.web.live import OneProcess, part_router
-from sidecar.web.problems import Kind, add_problems, described
+from sidecar.web.problems import Kind, add_problems, check_parameters, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
@@ -102,25 +101,23 @@ def make_app(
     switches: Switches,
     outcomes: CancelOutcomes,
     ask: Ask | None = None,
-    token: str | None = None,
     live: OneProcess | None = None,
 ) -> FastAPI:
-    """The ASGI application; what concerns the store is asked of the loop, which is never waited for longer than 5 s.
+    """The ASGI application, for a guard to stand before; the loop, which is asked about the store, has 5 s to answer.
 
     Args:
         ask: how to ask what is pending.
-        token: bearer token that the API wants; health and metrics never do.
         live: what is shown of this process; without it nothing is.
     """
-    app = FastAPI(title="Timewheel", version=version, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Timewheel",
+        version=version,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check_parameters)],
+    )
     add_problems(app)
-
-    def authorised(request: Request) -> None:
-        if token is None:
-            return
-        given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode("latin-1"), f"Bearer {token}".encode()):
-            raise HTTPException(401, "a bearer token is required (setting http_token)", {"WWW-Authenticate": "Bearer"})
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
     async def healthz() -> Response:
@@ -151,7 +148,6 @@ def make_app(
 
     @app.get(
         "/api/v1/pending",
-        dependencies=[Depends(authorised)],
         summary="Messages that wait on the wheel, the soonest first",
         response_model=PendingPage,
         responses=described(Kind.INVALID, Kind.UNAVAILABLE),
@@ -203,5 +199,5 @@ def make_app(
     if live is not None:
         routers.append(part_router(live))
     for router in routers:
-        app.include_router(router, dependencies=[Depends(authorised)])
+        app.include_router(router)
     return app

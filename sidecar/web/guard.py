@@ -330,7 +330,7 @@ def _check_that_no_other_site_asks(scope: Scope) -> None:
         name = None
     if not is_loopback(name or ""):
         raise ProblemError(
-            Kind.MISDIRECTED, f"'{host[:100]}' is no loopback name; ask 127.0.0.1, or set http_token and send it"
+            Kind.MISDIRECTED, f"'{host[:100]}' is not a loopback name; ask 127.0.0.1, or set http_token and send it"
         )
     origin = _header(scope, b"origin")
     is_foreign = origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}"

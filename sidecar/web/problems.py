@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 from fastapi import FastAPI, Request
@@ -17,6 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+
+from sidecar.schedule_request import field_faults
 
 MEDIA_TYPE = "application/problem+json"
 PATH = "/api/v1/problems"
@@ -217,13 +219,32 @@ def _methods_at(request: Request) -> list[str]:
     return sorted(method.upper() for method in methods)
 
 
-async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    faults = (
-        (".".join(map(str, fault["loc"][1:])) or str(fault["loc"][0]), fault["msg"].removeprefix("Value error, "))
+    of_body = [
+        {**fault, "loc": () if fault["type"] == "json_invalid" else fault["loc"][1:]}
         for fault in error.errors()
-    )
+        if fault["loc"][0] == "body"
+    ]
+    faults = [
+        (".".join(map(str, fault["loc"][1:])), fault["msg"].removeprefix("Value error, "))
+        for fault in error.errors()
+        if fault["loc"][0] != "body"
+    ]
+    if of_body:
+        annotation = request.scope["route"].body_field.field_info.annotation
+        faults += field_faults(of_body, (*get_args(annotation), annotation)[0])
     return ProblemError.of_fields(faults).response()
+
+
+async def check_parameters(request: Request) -> None:
+    """For every operation of the API: a parameter that is mistyped is not left out. Raises ProblemError."""
+    if not request.scope["path"].startswith("/api/"):
+        return
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    there_are = f"the parameters are {', '.join(known)}" if known else "there is none here"
+    if unknown := sorted(set(request.query_params) - set(known)):
+        raise ProblemError.of_fields((name, f"there is no such parameter; {there_are}") for name in unknown)
 
 
 async def _on_fault(request: Request, error: Exception) -> JSONResponse:

@@ -61,7 +61,7 @@ def load_report(path: Path) -> AuditReport:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"
-        raise ReportError(f"{file} is no audit report of this version: {field}: {first['msg']}") from error
+        raise ReportError(f"{file} is not an audit report of this version: {field}: {first['msg']}") from error
 
 
 def write_whole(file: Path, text: str) -> None:

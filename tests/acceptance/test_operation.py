@@ -175,7 +175,7 @@ def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, 
 
 
 @pytest.mark.long
-def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
+def test_a_level_that_is_removed_while_records_wait_in_it_is_found_and_refuses_to_start(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
     destination = kafka.create_topic(f"{prefix}orders")
@@ -185,6 +185,10 @@ def test_a_level_that_is_removed_while_records_wait_in_it_refuses_to_start(
     kafka.read([destination], 2)
     sidecar.terminate()
     sidecar.settings["levels"] = "1s 2s"
+    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix, "--levels", "1s 2s"]
+    checked = timewheel("topics", "check", *options, "--group-id", str(sidecar.settings["group_id"]))
+    assert checked.returncode == 1
+    assert f"{prefix}SCHEDULE_TOPIC_XXXX-3-0: belongs to a level that 'levels' no longer has" in checked.stdout
     sidecar.start(wait_ready=False)
     assert sidecar.process.wait(20) == 1
     assert "SCHEDULE_TOPIC_XXXX-3-0" in sidecar.log_text()
@@ -204,6 +208,19 @@ def test_topics_are_created_with_the_right_configuration_and_checked(kafka: Kafk
     assert json.loads(created.stdout)["created"] == sorted(names)
     assert timewheel("topics", "check", *options).returncode == 0
     assert json.loads(timewheel("topics", "create", *options).stdout)["created"] == []
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("SCHEDULE_TOPIC_XXXX-33", "0"), ("SCHEDULE_TOPIC_XXXX-1", "7")])
+@pytest.mark.parametrize("to", ["end", "5"])
+def test_progress_of_a_partition_that_there_is_not_cannot_be_set(
+    kafka: Kafka, prefix: str, topic: str, partition: str, to: str
+) -> None:
+    kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-1")
+    place = ["--topic", f"{prefix}{topic}", "--partition", partition]
+    where = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix]
+    ended = timewheel("progress", "set", *where, *place, "--to", to)
+    assert ended.returncode == 2
+    assert f"there is no schedule partition {prefix}{topic}-{partition}" in ended.stderr
 
 
 def test_a_topic_that_is_unfit_is_told_with_its_remedy(kafka: Kafka, prefix: str) -> None:

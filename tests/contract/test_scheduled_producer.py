@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -107,12 +108,12 @@ def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
         ({"level": 2.0}, "level is 2.0; give a whole number"),
         ({"level": True}, "level is True"),
         ({"level": "3"}, "level is '3'"),
-        ({"delay": "1s", "headers": {b"TIMER_DELIVER_MS": "1"}}, "header name b'TIMER_DELIVER_MS' is no text"),
+        ({"delay": "1s", "headers": {b"TIMER_DELIVER_MS": "1"}}, "header name b'TIMER_DELIVER_MS' is not text"),
         ({"delay": "1s", "headers": {"\ud800": "1"}}, "cannot be written as UTF-8"),
-        ({"delay": "1s", "headers": {"UNIQ_KEY": b"\xff1"}}, "UNIQ_KEY is .* no UTF-8 text"),
-        ({"delay": "1s", "headers": [("REAL_QID", "1"), ("REAL_QID", "")]}, "REAL_QID is '', which is no partition"),
-        ({"delay": "1s", "headers": {"REAL_QID": "2147483648"}}, "REAL_QID is '2147483648', which is no partition"),
-        ({"delay": "1s", "headers": {"REAL_QID": "-1"}}, "REAL_QID is '-1', which is no partition number"),
+        ({"delay": "1s", "headers": {"UNIQ_KEY": b"\xff1"}}, "UNIQ_KEY is .* not UTF-8 text"),
+        ({"delay": "1s", "headers": [("REAL_QID", "1"), ("REAL_QID", "")]}, "REAL_QID is '', which is not a partition"),
+        ({"delay": "1s", "headers": {"REAL_QID": "2147483648"}}, "REAL_QID is '2147483648', which is not a partition"),
+        ({"delay": "1s", "headers": {"REAL_QID": "-1"}}, "REAL_QID is '-1', which is not a partition number"),
         ({"level": 0}, "levels are counted from 1"),
         ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
     ],
@@ -127,9 +128,25 @@ def test_what_cannot_be_scheduled_is_refused_at_once(
     assert producer.flush() == 0
 
 
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"value": "v", "key": 17}, "the key is of type int; give str or bytes"),
+        ({"value": {"order": 17}}, "the value is of type dict; give str or bytes"),
+    ],
+)
+def test_a_value_or_key_that_is_no_text_is_named(
+    producer: ScheduledProducer, record: dict[str, Any], words: str
+) -> None:
+    for schedule in (producer.send, producer.begin_send):
+        with pytest.raises(ScheduleError, match=words):
+            schedule("orders", **record, delay="1s")
+    assert producer.flush() == 0
+
+
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 250, ".."])
 def test_a_destination_that_no_topic_can_be_is_refused(producer: ScheduledProducer, topic: str) -> None:
-    with pytest.raises(ScheduleError, match="no legal topic name"):
+    with pytest.raises(ScheduleError, match="not a valid topic name"):
         producer.send(topic, "v", delay="1s")
 
 

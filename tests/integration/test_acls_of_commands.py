@@ -15,14 +15,14 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SIDECAR, SHOP = "timewheel", "shop"
+SIDECAR, SHOP, OTHER = "timewheel", "shop", "other"
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """With a sidecar that has the documented rights, and a user that may schedule."""
     directory = tmp_path_factory.mktemp("secured")
-    with secured_kafka(directory, [SIDECAR, SHOP]) as kafka:
+    with secured_kafka(directory, [SIDECAR, SHOP, OTHER]) as kafka:
         admin = kafka.admin()
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         kafka.allow([acl.binding(SIDECAR, "") for acl in ACLS])
@@ -55,7 +55,8 @@ def run(kafka: SecuredKafka, user: str, *words: str, stdin: str = "") -> Ended:
 def test_roundtrip_needs_its_topic(kafka: SecuredKafka) -> None:
     words = ("roundtrip", "--timeout", "5s", "--levels", "1s 2s")
     refused = run(kafka, SIDECAR, *words)
-    assert (refused.returncode, "cannot be created" in refused.stderr) == (1, True)
+    told = "cannot be created: Authorization failed; allow this login to create timewheel-roundtrip"
+    assert (refused.returncode, told in refused.stderr) == (1, True)
     allow(kafka, SIDECAR, "timewheel-roundtrip", AclOperation.CREATE, AclOperation.WRITE, AclOperation.READ)
     wait_until(lambda: run(kafka, SIDECAR, *words).returncode == 0, "both messages come", 60)
     assert run(kafka, SIDECAR, *words).stderr == ""
@@ -79,6 +80,15 @@ def test_reschedule_needs_to_read_the_wheel(kafka: SecuredKafka) -> None:
 def test_dead_letters_need_to_be_read(kafka: SecuredKafka) -> None:
     sent = run(kafka, SHOP, "send", "--topic", "absent", "--delay", "0s", "v")
     assert sent.returncode == 0, sent.stderr
+    for user, command, topic in (
+        (SIDECAR, "dlq list", "DLQ-timewheel"),
+        (SIDECAR, "dlq show timewheel", "DLQ-timewheel"),
+        (SHOP, "dlq show timewheel", "DLQ-timewheel"),
+        (OTHER, "dlq redrive timewheel", "DLQ-timewheel"),
+        (OTHER, "dlq list", "SCHEDULE_TOPIC_XXXX-redriven"),
+    ):
+        refused = run(kafka, user, *command.split())
+        assert (refused.returncode, f"allow this login to read {topic}" in refused.stderr) == (1, True), refused.stderr
     allow(kafka, SIDECAR, "DLQ-", AclOperation.READ)
 
     def listed() -> bool:
@@ -87,3 +97,17 @@ def test_dead_letters_need_to_be_read(kafka: SecuredKafka) -> None:
 
     wait_until(listed, "the letter is counted", 60)
     assert all(listed() for _ in range(3))
+
+
+def test_a_group_that_may_not_be_read_is_no_silence(kafka: SecuredKafka) -> None:
+    allow(kafka, SHOP, "SCHEDULE_TOPIC_XXXX-", AclOperation.DESCRIBE)
+    ended = run(kafka, SHOP, "progress", "show")
+    assert (ended.returncode, "Group authorization failed" in ended.stderr) == (1, True), ended.stderr
+
+
+def test_topics_that_may_not_be_seen_or_created_are_told_with_what_to_allow(kafka: SecuredKafka) -> None:
+    checked = run(kafka, OTHER, "topics", "check")
+    assert (checked.returncode, "does not exist, or this login may not describe it" in checked.stdout) == (1, True)
+    created = run(kafka, OTHER, "topics", "create")
+    assert created.returncode == 1
+    assert "Authorization failed; run 'timewheel topics create' as a login that may create topics" in created.stderr

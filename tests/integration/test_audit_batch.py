@@ -87,12 +87,14 @@ def test_a_retry_topic_that_is_not_seen_is_named_when_something_ought_to_be_ther
     has_read(spark, tmp_path, story, monkeypatch)
     rules = Rules(story.due(as_of_s * 1_000), destinations=("orders",))
     notes = notes_of(spark, tmp_path, Empty(WHEEL, "orders", "RETRY-mails"), rules=rules)
-    assert [note.startswith("No topic RETRY-billing is to be seen") for note in notes] == [True] * is_told
+    assert [
+        note.startswith("Topic RETRY-billing, which messages are scheduled for, cannot be seen") for note in notes
+    ] == [True] * is_told
 
 
 def test_a_destination_that_is_not_seen_may_be_there(spark: SparkSession, tmp_path: Path) -> None:
     (note,) = notes_of(spark, tmp_path, Empty(WHEEL))
-    assert note.startswith("No topic orders is to be seen")
+    assert note.startswith("Topic orders, which messages are scheduled for, cannot be seen")
     assert "or it may not be described" in note
 
 
@@ -171,7 +173,7 @@ def test_a_destination_that_is_younger_than_what_is_missing_there_is_named(spark
 @pytest.mark.parametrize("hidden", [NAMES.level(1), NAMES.send_back])
 def test_a_schedule_topic_that_is_not_seen_may_hold_messages(spark: SparkSession, tmp_path: Path, hidden: str) -> None:
     (note,) = notes_of(spark, tmp_path, Empty(WHEEL, "orders", hidden=hidden))
-    assert note.startswith(f"No topic {hidden} is to be seen: what was asked for there was not judged")
+    assert note.startswith(f"Topic {hidden} cannot be seen: what was asked for there was not judged")
 
 
 @pytest.mark.parametrize(("topic", "told"), [(NAMES.level(1), "was not judged"), ("orders", "counts as missing")])

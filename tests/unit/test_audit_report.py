@@ -416,8 +416,8 @@ def test_a_directory_holds_all_three_forms_and_nothing_else(tmp_path: Path) -> N
     ("content", "complaint"),
     [
         (None, "does not exist; 'timewheel audit batch --out DIR' writes it"),
-        ("", "is no audit report of this version: the file: Invalid JSON"),
-        ("{}", "is no audit report of this version: as_of: Field required"),
+        ("", "is not an audit report of this version: the file: Invalid JSON"),
+        ("{}", "is not an audit report of this version: as_of: Field required"),
         (day_without_faults().model_dump_json().replace('"format":1', '"format":2'), "format: Input should be 1"),
         (day_without_faults().model_dump_json().replace('"grace_ms":5000', '"grace_ms":-1'), "grace_ms: Input should"),
         (day_without_faults().model_dump_json().replace('"late":', '"latest":'), "verdicts.latest: Extra inputs"),

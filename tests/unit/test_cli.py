@@ -22,6 +22,7 @@ import typer
 import yaml
 from confluent_kafka import KafkaError, KafkaException
 
+import sidecar.cli.ask
 import sidecar.cli.cancel
 import sidecar.cli.send
 import sidecar.cli.store
@@ -94,6 +95,21 @@ def test_the_settings_file_may_be_named_in_the_environment(
     assert group_id("--config", other) == "other"
     environment.setenv("TIMEWHEEL_CONFIG", "")
     assert group_id() == "timewheel"
+
+
+@pytest.mark.parametrize("command", [["config", "--json"], ["status"], ["topics", "check"]], ids=" ".join)
+def test_a_variable_that_names_no_setting_is_told_beside_the_answer(
+    timewheel: Run, environment: pytest.MonkeyPatch, closed_address: str, command: list[str]
+) -> None:
+    environment.setattr(topics.reach_kafka, "__defaults__", (0.3,))
+    environment.setenv("TIMEWHEEL_BOOTSTRAP_SERVERS", closed_address)
+    environment.setenv("TIMEWHEEL_HTTP_ADDRESS", closed_address)
+    environment.setenv("TIMEWHEEL_GRUP_ID", "a")
+    ended = timewheel(*command)
+    told = "timewheel: environment variable TIMEWHEEL_GRUP_ID names no setting; correct or unset it"
+    assert ended.stderr.splitlines().count(told) == 1
+    if command[0] == "config":
+        assert json.loads(ended.stdout)["group_id"] == "timewheel"
 
 
 STOPPED_EARLY = """
@@ -473,6 +489,22 @@ def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
     assert told.startswith("timewheel: receipt 2: the message waits on a level topic")
 
 
+@pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "2h"]], ids=" ".join)
+def test_the_line_that_send_prints_will_do_for_its_receipt(
+    timewheel: Run, environment: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    receipt = producer.send("orders", "v", delay="1h")
+    ended = timewheel(*command, json.dumps(receipt.to_dict()))
+    assert (ended.exit_code, json.loads(ended.stdout)["id"], ended.stderr) == (0, receipt.id, "")
+    refused = timewheel(*command, '{"id": "a"}')
+    assert refused.exit_code == 2
+    assert 'pass the value of "receipt", or the whole line in quotes' in refused.stderr
+
+
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "1s"]], ids=" ".join)
 def test_a_receipt_of_a_level_alone_is_a_usage_error(timewheel: Run, closed_address: str, command: list[str]) -> None:
     level = Receipt(schedule_topic="level", partition=0, id="b", topic="orders", deliver_ms=5, cancellable=False)
@@ -485,7 +517,7 @@ def test_what_is_no_text_on_stdin_is_no_receipt(timewheel: Run, environment: pyt
     environment.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\xff\xfe\n"), encoding="utf-8"))
     ended = timewheel("cancel", "-")
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "is no receipt; pass the word that 'timewheel send' printed" in ended.stderr
+    assert 'is not a receipt; pass the value of "receipt"' in ended.stderr
 
 
 def test_receipts_of_levels_alone_are_a_usage_error(timewheel: Run, closed_address: str) -> None:
@@ -516,7 +548,7 @@ def test_a_name_that_is_no_text_is_a_usage_error(timewheel: Run, environment: py
     environment.setattr(sidecar.cli.send, "scheduled_producer", lambda *_: nullcontext(producer))
     ended = timewheel("send", "--topic", os.fsdecode(b"%RETRY%\xff"), "--level", "1", "value")
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("timewheel: an argument is no UTF-8 text")
+    assert ended.stderr.startswith("timewheel: an argument is not UTF-8 text")
 
 
 # --- exit code 1: no sidecar ------------------------------------------------------------------------------------------
@@ -532,6 +564,54 @@ def test_a_sidecar_that_does_not_answer_is_named(timewheel: Run, closed_address:
 def test_an_id_that_is_no_text_can_be_asked_for(timewheel: Run, closed_address: str) -> None:
     ended = timewheel("pending", "--id", os.fsdecode(b"\xff"), "--http-address", closed_address)
     assert ended.stderr.startswith("timewheel: no sidecar answers")
+
+
+class Told:
+    """A sidecar that tells of nothing that waits, and of two rejected records."""
+
+    def __init__(self, settings: Settings) -> None:
+        pass
+
+    def __enter__(self) -> "Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self, path: str) -> Answer:
+        status = {
+            "ready": True,
+            "state": "healthy",
+            "words": "all is well",
+            "action": "",
+            "group_id": "shop",
+            "stop_enqueue": False,
+            "stop_dequeue": False,
+            "behind_seconds": 0.0,
+            "partitions": {"assigned": 1, "stopped": 0},
+            "waiting": {"1": 7},
+            "cancels": {},
+            "delivered": {"1": 3},
+            "rejected": {"1": 2},
+        }
+        pending = {"total": 0, "messages": [], "partitions": [0], "next": None}
+        return Answer(200, json.dumps(pending if "pending" in path else status))
+
+
+def test_a_message_that_is_not_pending_is_looked_for_elsewhere(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
+    found = "if it was rejected: timewheel dlq show shop --filter"
+    assert timewheel("pending", "--id", "a b").stdout.splitlines()[-1].endswith(f"{found} 'id=a b'")
+    assert timewheel("pending", "--id", os.fsdecode(b"\xff")).stdout.splitlines()[-1].endswith(f"{found} 'id=\\xff'")
+    assert found not in timewheel("pending").stdout
+    assert json.loads(timewheel("pending", "--id", "a", "--json").stdout)["total"] == 0
+
+
+def test_a_status_says_where_rejected_records_are_seen(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
+    lines = timewheel("status").stdout.splitlines()
+    assert "read ahead: 7 on level 1" in lines
+    assert lines[-1] == "delivered:  3, rejected: 2 (see 'timewheel dlq show shop')"
 
 
 # --- exit code 3: no Kafka --------------------------------------------------------------------------------------------

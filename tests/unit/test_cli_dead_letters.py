@@ -1,5 +1,6 @@
 """``timewheel dlq`` on the in-memory Kafka: what comes from Kafka is shown, and is neither markup nor a command."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -74,12 +75,29 @@ def test_no_letter_writes_a_line_that_looks_like_another(kafka: InMemoryKafka, r
     assert "\x1b" not in shown
 
 
+def test_a_page_without_letters_says_why(kafka: InMemoryKafka, run: Run) -> None:
+    kafka.create_topic("orders")
+    kafka.create_topic("DLQ-none")
+    kafka.create_topic("DLQ-g")
+    producer = kafka.producer({})
+    for kind in (b"a", b"a", b"b"):
+        producer.produce("DLQ-g", b"v", headers=[("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"1"), ("kind", kind)])
+    producer.flush()
+    assert run("show", "g", "--filter", "header.kind=c").stdout == "no letters match\n"
+    assert run("redrive", "g").exit_code == 0
+    assert run("show", "g").stdout == "no letters match; 3 were redriven (--all shows them)\n"
+    assert run("show", "g", "--filter", "header.kind=a").stdout.startswith("no letters match; 2 were redriven")
+    assert "no letters" not in run("show", "g", "--all").stdout
+    assert json.loads(run("show", "g", "--json").stdout)["letters"] == []
+    assert run("show", "none").stdout == "no letters match\n"
+
+
 @pytest.mark.parametrize("to", ["", "bad topic", "x" * 300])
 def test_a_destination_that_is_no_topic_name_is_a_usage_error(kafka: InMemoryKafka, run: Run, to: str) -> None:
     bury(kafka, "DLQ-g", ("RECONSUME_TIME", b"1"))
     ended = run("redrive", "g", "--to", to)
     assert isinstance(ended.exception, UsageError)
-    assert f"--to '{to}' names no topic" in str(ended.exception)
+    assert f"--to '{to}' is not a valid topic name" in str(ended.exception)
 
 
 @pytest.mark.parametrize("after", ["x", "0-", "²-1", "0-" + "1" * 5_000])

@@ -52,6 +52,11 @@ def test_options_that_no_loss_hangs_on_are_refused_by_name(name: str, value: Any
         RetryingConsumer({"group.id": "g", name: value}, ["t"], clients=InMemoryKafka())
 
 
+def test_an_option_that_is_refused_is_told_with_the_value_it_has() -> None:
+    with pytest.raises(ProtectedOptionError, match="; leave it out, or set it to all"):
+        ScheduledProducer({"acks": 1}, clients=InMemoryKafka())
+
+
 def test_what_is_so_anyway_may_be_said() -> None:
     ScheduledProducer(
         {"enable.idempotence": "true", "acks": "-1", "partitioner": "murmur2_random"}, clients=InMemoryKafka()

@@ -220,7 +220,7 @@ def test_limits_are_rocketmqs() -> None:
     [
         ({"topics": []}, "give a list of at least one topic"),
         ({"topics": "t"}, "give a list of at least one topic"),
-        ({"topics": ["a b"]}, "no legal topic name"),
+        ({"topics": ["a b"]}, "not a valid topic name"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"max_in_flight": 0}, "max_in_flight is 0"),
         ({"max_reconsume_times": -1}, "max_reconsume_times is -1"),

@@ -102,7 +102,7 @@ def test_a_topic_that_does_not_exist_is_refused_and_not_created(make: Make) -> N
     destinations, cluster, _ = make()
     rejection = rejected(destinations.judge("orders"))
     assert rejection.code is ErrorCode.UNKNOWN_DESTINATION
-    assert "there is no topic 'orders'" in rejection.message
+    assert "topic 'orders' does not exist, or the sidecar has no right to it" in rejection.message
     assert cluster.created == []
 
 

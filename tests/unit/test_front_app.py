@@ -7,16 +7,24 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sidecar.cancel_outcomes import CancelOutcomes
+from sidecar.clock import SystemClock
 from sidecar.dispatch.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
+from sidecar.health import Health
+from sidecar.metrics import Metrics
 from sidecar.settings import Settings
+from sidecar.switches import Switches
+from sidecar.web.app import make_app
 from sidecar.web.events import Events
-from sidecar.web.guard import takes_body
+from sidecar.web.guard import Guard, takes_body
 
 SETTINGS = Settings(bootstrap_servers="127.0.0.1:1", http_token="secret")  # type: ignore[arg-type]
+DELIVERS = Guard(make_app(Health(SystemClock()), Metrics("1"), "1", Switches(), CancelOutcomes("wheel")), "secret")
+"""As the process that delivers has it."""
 
 
 async def deliverer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,13 +44,15 @@ class Shown:
         return {"window": window}
 
 
-def ask(method: str, path: str, token: str = "secret") -> httpx.Response:
+def ask(
+    method: str, path: str, token: str = "secret", *, scheme: str = "Bearer", behind: ASGIApp = deliverer
+) -> httpx.Response:
     async def run() -> httpx.Response:
         shown = Shown()
-        front = make_front(SETTINGS, deliverer, FrontKafka(SETTINGS), shown, Events(shown.status))
+        front = make_front(SETTINGS, behind, FrontKafka(SETTINGS), shown, Events(shown.status))
         transport = httpx.ASGITransport(front)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await client.request(method, path, headers={"Authorization": f"Bearer {token}"})
+            return await client.request(method, path, headers={"Authorization": f"{scheme} {token}"})
 
     return asyncio.run(run())
 
@@ -69,6 +79,14 @@ def test_whoever_has_no_token_gets_nothing_but_probes_from_them(method: str, pat
     answer = ask(method, path, token="wrong")
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status_code, answer.json()["status"]) == (status, status)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/api/v1/switches", 200), ("/api/v1/cancels/0/0", 404), ("/api/v1/pending", 503)]
+)
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+def test_a_token_that_opens_the_front_opens_what_is_behind_it(path: str, status: int, scheme: str) -> None:
+    assert ask("GET", path, scheme=scheme, behind=DELIVERS).status_code == status
 
 
 def test_those_requests_have_their_body_read_that_the_document_says_take_one() -> None:

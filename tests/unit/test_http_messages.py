@@ -61,7 +61,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"topic": "no/topic"}, "topic", "no legal topic name"),
+        ({"topic": "no/topic"}, "topic", "not a valid topic name"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-1"}, "topic", "is a schedule topic"),
         ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
@@ -69,12 +69,12 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"topic": "%RETRY%other"}, "topic", "outside allowed_groups"),
         ({"key": "k" * 1_025}, "key", "more than 1024 bytes"),
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
-        ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "no UTF-8 text"),
+        ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "not UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
-        ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is no partition number"),
-        ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is no partition number"),
-        ({"headers": {"a": {"base64": "!"}}}, "headers", "is no base64 text"),
+        ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is not a partition number"),
+        ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is not a partition number"),
+        ({"headers": {"a": {"base64": "!"}}}, "headers", "is not base64 text"),
         ({"delay": "2h"}, "delay", "further away than max_delay (1h)"),
         ({"delay": None, "deliver_at": "2999-01-01T00:00:00Z"}, "deliver_at", "further away than max_delay"),
         ({"delay": None, "deliver_at": "0001-01-01T00:00:00+23:59"}, "deliver_at", "lies before 1970"),
@@ -98,6 +98,37 @@ def test_what_is_wrong_is_told_with_its_field(app: FastAPI, fields: dict[str, An
 def test_what_is_no_message_is_refused(app: FastAPI, body: bytes) -> None:
     assert faults(ask(app, "POST", "/messages", body))
     assert faults(ask(app, "POST", "/send-back", body))
+
+
+@pytest.mark.parametrize("path", ["/messages", "/send-back", "/dead-letters/billing/redrive"])
+def test_a_body_is_refused_in_the_same_words_wherever_it_goes(app: FastAPI, path: str) -> None:
+    assert "there is no such field; the fields are " in faults(ask(app, "POST", path, {"dryrun": True}))["dryrun"]
+    assert "is not valid JSON" in faults(ask(app, "POST", path, b"{", Content_Type="application/json"))[""]
+    assert "is not a JSON object with the fields " in faults(ask(app, "POST", path, 7))[""]
+
+
+def test_the_fields_of_a_redrive_are_told(app: FastAPI) -> None:
+    told = faults(ask(app, "POST", "/dead-letters/billing/redrive", {"rate": 0, "filter": ["a", 1], "to": ["orders"]}))
+    assert told == {
+        "rate": "has to be a whole number (1 or more)",
+        "filter": "has to be text, in quotes",
+        "to": "has to be text, in quotes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/dead-letters/billing", "the parameters are filter, limit, after, with_redriven, preview_bytes"),
+        ("GET", "/dead-letters", "the parameters are limit, after"),
+        ("GET", "/redrives", "there is none here"),
+        ("GET", "/openapi.json", "there is none here"),
+        ("POST", "/dead-letters/billing/redrive", "there is none here"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_refused(app: FastAPI, method: str, path: str, known: str) -> None:
+    told = faults(ask(app, method, f"{path}?fliter=reason%3DGIVEN_UP&dry_run=true&limit=5"))
+    assert told["fliter"] == told["dry_run"] == f"there is no such parameter; {known}"
 
 
 @pytest.mark.parametrize("count", [0, 1_001])
@@ -163,8 +194,8 @@ def test_a_send_back_that_the_sidecar_would_reject_is_refused(app: FastAPI, fiel
         ({"DELAY": "x"}, "headers", "DELAY is 'x'"),
         ({"RECONSUME_TIME": "-3"}, "headers", "RECONSUME_TIME is '-3'"),
         ({"MAX_RECONSUME_TIMES": "many"}, "headers", "MAX_RECONSUME_TIMES is 'many'"),
-        ({"CONSUMER_GROUP": {"base64": "/w=="}}, "headers", "no UTF-8 text"),
-        ({"RETRY_TOPIC": "__consumer_offsets"}, "topic", "no topic for messages"),
+        ({"CONSUMER_GROUP": {"base64": "/w=="}}, "headers", "not UTF-8 text"),
+        ({"RETRY_TOPIC": "__consumer_offsets"}, "topic", "not a topic for messages"),
     ],
 )
 def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(

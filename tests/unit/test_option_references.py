@@ -27,7 +27,7 @@ def test_what_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sasl\.password names .*/absent cannot be read: No such file"):
         resolve("sasl.password", f"${{dir:{tmp_path}:absent}}")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match="is no UTF-8 text"):
+    with pytest.raises(ValueError, match="is not UTF-8 text"):
         resolve("sasl.password", f"${{dir:{tmp_path}:binary}}")
     (tmp_path / "large").write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(ValueError, match="larger than 1 MiB"):

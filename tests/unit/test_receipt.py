@@ -68,7 +68,7 @@ def test_a_null_key_and_an_empty_key_are_told_apart() -> None:
     ],
 )
 def test_any_other_word_is_refused(word: str) -> None:
-    with pytest.raises(ReceiptError, match="is no receipt; pass the word that 'timewheel send' printed"):
+    with pytest.raises(ReceiptError, match='is not a receipt; pass the value of "receipt"'):
         Receipt.decode(word)
 
 

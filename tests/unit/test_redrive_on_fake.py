@@ -247,8 +247,8 @@ def test_a_letter_for_what_is_no_topic_for_messages_stays_and_holds_up_none(topi
     bench.die(2, first=3)
     told = bench.letters().redrive("billing")
     assert (told.moved, told.stayed.total()) == ({"orders": 4}, 1)
-    assert f"'{topic}' is no topic for messages" in next(iter(told.stayed))
-    with pytest.raises(DeadLettersError, match="no topic for messages"):
+    assert f"'{topic}' is not a topic for messages" in next(iter(told.stayed))
+    with pytest.raises(DeadLettersError, match="is not a topic for messages"):
         bench.letters().redrive("billing", to=topic)
 
 
@@ -302,7 +302,7 @@ def test_a_rate_that_is_none_is_refused_before_anything_moves(rate: int) -> None
 
 def test_an_empty_destination_is_refused() -> None:
     bench = Bench()
-    with pytest.raises(DeadLettersError, match="'' names no topic"):
+    with pytest.raises(DeadLettersError, match="'' is not a valid topic name"):
         bench.letters().redrive("billing", to="")
 
 

@@ -156,7 +156,7 @@ def test_an_exception_of_the_users_is_not_hidden_by_what_is_unanswered(
 def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
     producer = ScheduledProducer({}, clients=kafka)
     for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
-        with pytest.raises(ReceiptError, match="is no receipt; pass a Receipt"):
+        with pytest.raises(ReceiptError, match="is not a receipt; pass a Receipt"):
             change(given)
 
 
@@ -182,7 +182,7 @@ def test_a_copy_that_is_given_another_time_is_held_to_the_longest_delay_again(ka
 def test_a_destination_is_text(kafka: InMemoryKafka, topic: Any) -> None:
     producer = ScheduledProducer({}, clients=kafka)
     for send in (producer.send, producer.begin_send):
-        with pytest.raises(ScheduleError, match="is no text"):
+        with pytest.raises(ScheduleError, match="is not text"):
             send(topic, "v", delay="1s")
 
 

@@ -100,13 +100,13 @@ def test_an_empty_file_changes_nothing(config_file: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"- a\n- b\n", "is no map"),
-        (b"timewheel", "is no map"),
-        (b"42", "is no map"),
-        (b"levels: [", "is no YAML"),
-        (b"a: b: c", "is no YAML"),
-        (b"group_id: !!python/object:os.system x", "is no YAML"),
-        (b"group_id: \x01", "is no YAML"),
+        (b"- a\n- b\n", "is not a map"),
+        (b"timewheel", "is not a map"),
+        (b"42", "is not a map"),
+        (b"levels: [", "is not valid YAML"),
+        (b"a: b: c", "is not valid YAML"),
+        (b"group_id: !!python/object:os.system x", "is not valid YAML"),
+        (b"group_id: \x01", "is not valid YAML"),
         (b"group_id: \xff\xfe", "utf-8"),
     ],
 )
@@ -211,7 +211,7 @@ def test_levels_that_cannot_be_read_name_the_token(levels: str, told: str) -> No
 @pytest.mark.parametrize("content", ["levels: 5", "levels: [1s, 5s]", "levels: {delays_ms: [-5]}", "levels:"])
 def test_levels_in_the_file_are_one_text(config_file: Path, content: str) -> None:
     config_file.write_text(content)
-    assert "is no text of blank-separated durations" in refused({}, config_file)
+    assert "is not a text of blank-separated durations" in refused({}, config_file)
 
 
 def test_levels_are_read_from_anywhere(environment: pytest.MonkeyPatch, config_file: Path) -> None:
@@ -318,14 +318,14 @@ def test_kafka_in_the_environment_that_is_no_json_is_refused_without_its_text(
 ) -> None:
     environment.setenv("TIMEWHEEL_KAFKA", text)
     sentence = refused({})
-    assert sentence.startswith("kafka: is no JSON object")
+    assert sentence.startswith("kafka: is not a JSON object")
     assert "hunter2" not in sentence
 
 
 @pytest.mark.parametrize("text", ["[1]", '"a"', "1"])
 def test_kafka_that_is_no_map_is_refused(environment: pytest.MonkeyPatch, text: str) -> None:
     environment.setenv("TIMEWHEEL_KAFKA", text)
-    assert refused({}).startswith("kafka: is no ")
+    assert refused({}).startswith("kafka: is not ")
 
 
 @pytest.mark.parametrize("option", ["{password: hunter2}", "[hunter2]", "", "null", "2026-01-01"])
@@ -366,6 +366,18 @@ def test_a_secret_option_is_masked(option: str) -> None:
     assert settings.kafka[option] == "hunter2"
 
 
+@pytest.mark.parametrize(
+    "option", ["sasl.passwrd", "sasl.pasword", "sasl.pwd", "ssl.key.pme", "api.key", "sasl.secrte"]
+)
+def test_a_secret_under_a_mistyped_name_is_masked(option: str) -> None:
+    assert load_settings({"kafka": {option: "hunter2"}}).masked()["kafka"] == {option: "**********"}
+
+
+def test_where_a_key_is_found_is_no_secret() -> None:
+    places = {"ssl.key.location": "/k", "ssl.keystore.location": "/s", "sasl.kerberos.keytab": "/t"}
+    assert load_settings({"kafka": places}).masked()["kafka"] == places
+
+
 def test_the_token_is_masked_everywhere() -> None:
     settings = load_settings({"http_token": "hunter2"})
     assert settings.masked()["http_token"] == "**********"
@@ -384,8 +396,8 @@ def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("partitions: yes", "partitions: true is no number"),
-        ("disk_quota_bytes: off", "disk_quota_bytes: false is no number"),
+        ("partitions: yes", "partitions: true is not a number"),
+        ("disk_quota_bytes: off", "disk_quota_bytes: false is not a number"),
         ("roll_window: on", "roll_window: True is not a duration"),
     ],
 )

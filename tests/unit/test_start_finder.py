@@ -55,7 +55,7 @@ def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> No
 
 
 def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
-    with pytest.raises(KafkaUnreachableError, match="committed progress is not to be had"):
+    with pytest.raises(KafkaUnreachableError, match="committed progress cannot be read"):
         finder(Answer(-1001, UNSTABLE)).find([(TOPIC, 0)])
 
 
