@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from fastapi import Depends, FastAPI, HTTPException, Query, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
