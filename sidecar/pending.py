@@ -54,7 +54,7 @@ class PendingMessage(NamedTuple):
     """
 
     id: str
-    """Bytes that are no UTF-8 text stand in it as surrogates, so that no other message's id looks like it."""
+    """Bytes that are not UTF-8 text stand in it as surrogates, so that no other message's id looks like it."""
     topic: str
     deliver_ms: int
     partition: int

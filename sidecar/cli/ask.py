@@ -66,7 +66,7 @@ def pending(
     table.add_column("offset", justify="right")
     for message in answer["messages"]:
         due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
-        shown_id = message["id"] if message["receipt"] else f"{message['id']} (no UTF-8 text: no receipt)"
+        shown_id = message["id"] if message["receipt"] else f"{message['id']} (not UTF-8 text: no receipt)"
         row = (due, message["topic"], shown_id, str(message["partition"]), str(message["offset"]))
         table.add_row(*(plain(one_line(cell)) for cell in row))
     with paged() as console:
@@ -106,8 +106,8 @@ def status(
     typer.echo(f"delivery:   {'stopped (stop_dequeue)' if told['stop_dequeue'] else 'on'}")
     typer.echo(f"behind:     {told['behind_seconds']:.3f} s")
     typer.echo(f"partitions: {told['partitions']['assigned']} assigned, {told['partitions']['stopped']} stopped")
-    read_ahead = ", ".join(f"{count} on {_queue(queue)}" for queue, count in told["waiting"].items() if count)
-    typer.echo(f"read ahead: {read_ahead or 'nothing'}")
+    waiting = ", ".join(f"{count} on {_queue(queue)}" for queue, count in told["waiting"].items() if count)
+    typer.echo(f"waiting:    {waiting or 'nothing'}")
     known = told["pending"]
     typer.echo(
         "pending:    not known yet" if known is None else f"pending:    {known['total']} on {_partitions(known)}"

@@ -65,7 +65,7 @@ def alert(
     name = settings.topic_names.physical(topic) if topic else settings.topic_prefix + ALERTS_TOPIC
     alerts_topic("--topic", topic or ALERTS_TOPIC, name)
     if metrics_file is not None and not metrics_file.parent.is_dir():
-        raise UsageError(f"--metrics-file {metrics_file}: {metrics_file.parent} is no directory; make it first")
+        raise UsageError(f"--metrics-file {metrics_file}: {metrics_file.parent} is not a directory; make it first")
     with audit_errors():
         from spark.packages import check_pyspark
 

@@ -100,7 +100,7 @@ def topic(option: str, given: str, name: str) -> str:
     """The topic's name. Raises UsageError where Kafka can have none of that name."""
     if not is_legal_topic_name(name):
         raise UsageError(
-            f"{option} '{given}' is no legal topic name (at most 249 letters, digits, '.', '_' and '-'); "
+            f"{option} '{given}' is not a legal topic name (at most 249 letters, digits, '.', '_' and '-'); "
             "write it as Kafka lists it"
         )
     return name
@@ -112,7 +112,7 @@ def check_output(option: str, path: str) -> None:
         return
     there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
     if not there.is_dir():
-        raise UsageError(f"{option} {path}: {there} is no directory; name one")
+        raise UsageError(f"{option} {path}: {there} is not a directory; name one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"{option} {path}: this user may not write to {there}; name another directory")
 

@@ -51,7 +51,7 @@ def _or_default(default: object) -> BeforeValidator:
 
 
 def _as_sent(query: bytes, name: str) -> str:
-    """A parameter that is there; bytes that are no UTF-8 text are surrogates, for which others have one sign alike."""
+    """A parameter that is there; bytes that are not UTF-8 text are surrogates, for which others have one sign alike."""
     text = query.decode(errors="surrogateescape")
     return dict(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))[name]
 
@@ -80,7 +80,7 @@ class PendingEntry(BaseModel):
     partition: int = Field(description="Of its scheduled record, as the offset.")
     offset: int
     receipt: str | None = Field(
-        description="To cancel and reschedule it with; null: the id is no UTF-8 text, told with \\xhh for such bytes."
+        description="To cancel and reschedule it with; null: the id is not UTF-8 text, told with \\xhh for such bytes."
     )
     act_ms: int = Field(description="When it leaves the wheel: at deliver_ms, or earlier, to come back (a roll).")
 

@@ -384,10 +384,10 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["batch", "--out", "DIR", "--destination", "a b"], "--destination 'a b' is no legal topic name"),
-        (["batch", "--out", "DIR", "--destination", ""], "--destination '' is no legal topic name"),
-        (["batch", "--out", "DIR/file"], "DIR/file is no directory"),
-        (["batch", "--out", "DIR/file/audit"], "DIR/file is no directory"),
+        (["batch", "--out", "DIR", "--destination", "a b"], "--destination 'a b' is not a legal topic name"),
+        (["batch", "--out", "DIR", "--destination", ""], "--destination '' is not a legal topic name"),
+        (["batch", "--out", "DIR/file"], "DIR/file is not a directory"),
+        (["batch", "--out", "DIR/file/audit"], "DIR/file is not a directory"),
         (
             ["batch", "--out", "DIR", "--from", "2030-01-02T00:00:00Z", "--as-of", "2030-01-01T00:00:00Z"],
             "--from 2030-01-02T00:00:00Z is not before --as-of",
@@ -396,10 +396,13 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
             ["stream", "--facts", "DIR", "--checkpoint", "DIR", "--destination", "a b"],
             "--destination 'a b' is no legal",
         ),
-        (["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"], "--topic 'a b' is no legal topic name"),
+        (
+            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"],
+            "--topic 'a b' is not a legal topic name",
+        ),
         (
             ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--metrics-file", "DIR/absent/file"],
-            "DIR/absent is no directory",
+            "DIR/absent is not a directory",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -610,7 +613,7 @@ def test_a_message_that_is_not_pending_is_looked_for_elsewhere(timewheel: Run, e
 def test_a_status_says_where_rejected_records_are_seen(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
     environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
     lines = timewheel("status").stdout.splitlines()
-    assert "read ahead: 7 on level 1" in lines
+    assert "waiting:    7 on level 1" in lines
     assert lines[-1] == "delivered:  3, rejected: 2 (see 'timewheel dlq show shop')"
 
 
