@@ -394,7 +394,7 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
         ),
         (
             ["stream", "--facts", "DIR", "--checkpoint", "DIR", "--destination", "a b"],
-            "--destination 'a b' is no legal",
+            "--destination 'a b' is not a legal",
         ),
         (
             ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"],
