@@ -93,24 +93,23 @@ def _beside(waiting: int, *, is_extra: bool = True, is_long: bool = False) -> Ro
     )
 
 
-def _cold(rate: int) -> Row:
-    return Row(
-        f"lateness at {rate:,}/s from a cold disk",
-        in_turn(strewn(rate, is_cold=True), strewn(rate, is_cold=False)),
-        "the same from memory",
-        (Figure(P50, Held.EXTRA, 20, ",.1f"), Figure(P99, Held.EXTRA, 50, ",.1f"), Figure(HIGHEST, Held.EXTRA), _CPU),
-        is_extra=True,
+def _lateness_beside_the_same(name: str, measures: tuple[Measure, Measure], floor_name: str, p50_goal: float) -> Row:
+    figures = (
+        Figure(P50, Held.EXTRA, p50_goal, ",.1f"),
+        Figure(P99, Held.EXTRA, 50, ",.1f"),
+        Figure(HIGHEST, Held.EXTRA),
     )
+    return Row(f"lateness at {name}", in_turn(*measures), floor_name, (*figures, _CPU), is_extra=True)
+
+
+def _cold(rate: int) -> Row:
+    measures = strewn(rate, is_cold=True), strewn(rate, is_cold=False)
+    return _lateness_beside_the_same(f"{rate:,}/s from a cold disk", measures, "the same from memory", 20)
 
 
 def _rolls(rate: int) -> Row:
-    return Row(
-        f"lateness at {rate:,}/s beside {MANY:,} that roll",
-        in_turn(beside_rolls(rate), beside_rolls(rate, many=0)),
-        "the same with none",
-        (Figure(P50, Held.EXTRA, 10, ",.1f"), Figure(P99, Held.EXTRA, 50, ",.1f"), Figure(HIGHEST, Held.EXTRA), _CPU),
-        is_extra=True,
-    )
+    measures = beside_rolls(rate), beside_rolls(rate, many=0)
+    return _lateness_beside_the_same(f"{rate:,}/s beside {MANY:,} that roll", measures, "the same with none", 10)
 
 
 _PENDING = Row(

@@ -225,6 +225,8 @@ def retry_level(reconsume_times: int, max_reconsume_times: int, delay_level: int
 
 # --- topic names ------------------------------------------------------------------------------------------------------
 
+_PARTITION_MAX = 2**31 - 1
+_PARTITION_DIGITS_MAX = 10
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PLAIN_GROUP = re.compile(r"[a-zA-Z0-9._-]+")
 _ENCODED_GROUP = "enc--"
@@ -239,6 +241,13 @@ def is_internal_topic(topic: str) -> bool:
 def is_legal_topic_name(name: str) -> bool:
     """Whether Kafka could ever hold a topic of that name (``org.apache.kafka.common.internals.Topic``)."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def partition_named(qid: bytes | None) -> int | None:
+    """The partition that a ``REAL_QID`` names; None where it is not the number of any."""
+    if qid is None or not qid.isdigit() or len(qid) > _PARTITION_DIGITS_MAX or int(qid) > _PARTITION_MAX:
+        return None
+    return int(qid)
 
 
 def encode_group(group: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header, partition_named
 from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
 from connectors.receipt import Receipt
 
@@ -29,8 +29,6 @@ _UNIQ_KEY, _REAL_QID = str(Header.UNIQ_KEY), str(Header.REAL_QID)
 
 _SOME_PARTITION: bytes | None = b"0"
 """A legal one, which stands for ``REAL_QID`` where there is none."""
-_PARTITION_MAX = 2**31 - 1
-_PARTITION_DIGITS_MAX = 10
 
 _INSTRUCTIONS = (CONTROL_HEADERS - {_REAL_QID}) | {
     str(Header.TIMER_DEL_UNIQKEY),
@@ -170,8 +168,8 @@ def _check_id(uniq_key: bytes) -> None:
 
 
 def _check_partition(qid: bytes | None) -> None:
-    """By the sidecar's rule (`sidecar.intake.parse`): it would make a dead letter of the record."""
-    if qid is None or not qid.isdigit() or len(qid) > _PARTITION_DIGITS_MAX or int(qid) > _PARTITION_MAX:
+    """The sidecar would make a dead letter of the record."""
+    if partition_named(qid) is None:
         told = "null" if qid is None else f"'{qid[:40].decode(errors='backslashreplace')}'"
         raise ScheduleError(
             f"the header REAL_QID is {told}, which is not a partition number; leave it out and the key decides"

@@ -1,27 +1,8 @@
-"""The only place that reads time: wall time decides what is due, monotonic time measures how long something took."""
+"""What time it is: wall time decides what is due, monotonic time measures how long something took."""
 
-import time
-from typing import Protocol
+from connectors.clock import Clock, SystemClock
 
-
-class Clock(Protocol):
-    """Wall and monotonic time, so that tests can move them apart."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch; may step when the host's clock is set."""
-
-    def monotonic_ms(self) -> float:
-        """Milliseconds since some moment; never goes back."""
-
-
-class SystemClock:
-    """The host's clocks."""
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> float:
-        return time.monotonic_ns() / 1_000_000
+__all__ = ["Clock", "HighWaterClock", "SystemClock"]
 
 
 class HighWaterClock:

@@ -23,6 +23,7 @@ from connectors.contract import (
     TopicKind,
     TopicNames,
     is_legal_topic_name,
+    partition_named,
 )
 from connectors.dead_letters.letter import Headers, Told, count_of, id_of, is_rejected
 from connectors.kafka import BY_KEY
@@ -138,10 +139,10 @@ class Planner:
                 self._plain[told.get(_RETRY_TOPIC)] = topic
         partition = BY_KEY
         if was_rejected and self._to is None and _REAL_QID in told and not destination.is_schedule:
-            named = told[_REAL_QID] or b""
-            if not named.isdigit() or len(named) > 10 or int(named) >= destination.partitions:
+            named = partition_named(told[_REAL_QID])
+            if named is None or named >= destination.partitions:
                 return "its REAL_QID is not a partition of its topic; name a destination, and the key decides"
-            partition = int(named)
+            partition = named
         carried = [header for header in headers if header[0] not in dropped]
         if destination.kind is TopicKind.LEVEL and not was_rejected and (home := self._home(told, was_rejected=False)):
             carried = [*(header for header in carried if header[0] != _REAL_TOPIC), (_REAL_TOPIC, home.encode())]

@@ -97,8 +97,12 @@ class Destinations:
         """
         verdicts = self.judge_all([topic], fresh=fresh)
         if topic not in verdicts:
-            raise KafkaException(self._unanswered[topic][1])
+            raise self.silence(topic)
         return verdicts[topic]
+
+    def silence(self, topic: str) -> KafkaException:
+        """Why `judge_all` has left a topic out."""
+        return KafkaException(self._unanswered[topic][1])
 
     def judge_all(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, int | Rejection]:
         """As `judge`, for many topics with one question to Kafka; without those that it does not create in time."""
@@ -247,8 +251,8 @@ class Verdicts:
         if topic not in self._found:
             known = self._destinations.known(topic)
             self._found |= self._destinations.judge_all(self._topics()) if known is None else {topic: known}
-        if topic not in self._found:  # no answer
-            self._found[topic] = self._destinations.judge(topic)
+        if topic not in self._found:
+            raise self._destinations.silence(topic)
         return self._found[topic]
 
     def again(self, topic: str) -> int | Rejection:

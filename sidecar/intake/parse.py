@@ -14,13 +14,13 @@ from connectors.contract import (
     TopicKind,
     TopicNames,
     is_legal_topic_name,
+    partition_named,
 )
 from connectors.kafka import BY_KEY
 from sidecar.records import Headers, Rejection
 
 PARSER_VERSION = 1
 
-_MAX_PARTITION = 2**31 - 1
 LATEST_DUE_MS = 253_402_300_799_999
 """The end of the year 9999. Only a timestamp that a producer has made up leads beyond it."""
 
@@ -107,12 +107,13 @@ class Parser:
         if _REAL_QID not in control:
             return BY_KEY
         qid = control[_REAL_QID]
-        if qid is None or not qid.isdigit() or len(qid) > 10 or int(qid) > _MAX_PARTITION:
+        partition = partition_named(qid)
+        if partition is None:
             return Rejection(
                 ErrorCode.ILLEGAL_REAL_QID,
                 f"REAL_QID is {show(qid)}, which is not a partition number; leave it out and the key decides",
             )
-        return int(qid)
+        return partition
 
     def _read_topic(self, raw: bytes | None) -> str | Rejection:
         if not raw:

@@ -98,4 +98,4 @@ def test_only_the_clocks_commands_and_the_embedded_kafka_read_time() -> None:
     paths = [path for package in ("sidecar", "connectors") for path in (ROOT / package).rglob("*.py")]
     readers = {str(path.relative_to(ROOT)) for path in paths if READS_TIME.search(path.read_text())}
     others = {name for name in readers if not name.startswith(("sidecar/cli/", "connectors/embedded/"))}
-    assert others == {"sidecar/clock.py", "connectors/clock.py"}
+    assert others == {"connectors/clock.py"}
