@@ -5,23 +5,22 @@ next batch is read: parsing costs no waiting, and reading is never far ahead of 
 next batch is not read.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from connectors.contract import ErrorCode
-from connectors.kafka_errors import CLOSED, PASSING, REFUSALS, remedy
+from connectors.kafka_errors import remedy
 from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.clock_ahead import told_early
-from sidecar.dispatch.dead_letters import TOO_LARGE_REMEDY
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
+from sidecar.dispatch.refusals import Findings, Refusals, stand_alone
 from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
@@ -34,7 +33,6 @@ from sidecar.intake.reopening import Place
 from sidecar.leftovers import Leftovers
 from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
-from sidecar.records import Rejection
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
 from sidecar.source_maker import SourceMaker
@@ -52,15 +50,6 @@ IDLE_WAIT_MS = 200
 
 NEVER_MS = -1
 """A time at which nothing is due."""
-
-WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
-"""What Kafka says of a dead letter, and would of a smaller one, too: a compacted topic takes none without a key."""
-
-_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""What the client says of records that had to go with another's transaction."""
-
-_REFUSED_AS_ONE = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._STATE)
-"""What the calls of a transaction fail with that may not write to one of its topics: the first, and the others."""
 
 PAUSE_S = 0.05
 PAUSE_MAX_S = 0.4
@@ -125,8 +114,11 @@ class Loop:
             names.send_back: map(names.level, settings.levels),
             **{names.level(level): [names.wheel] for level in settings.levels},
         }
-        self._dead_letter_topic = names.dead_letter(settings.group_id)
-        self._put = DequeuePut(self._destinations, self._dead_letter_topic, onward, trace=settings.trace_headers)
+        dead_letters = names.dead_letter(settings.group_id)
+        self._put = DequeuePut(self._destinations, dead_letters, onward, trace=settings.trace_headers)
+        self._refusals = Refusals(
+            self._put, self._destinations, dead_letters, skip_unknown_error=settings.skip_unknown_error
+        )
         self._suspects = Suspects(settings.batch_records)
         self._in_hand: list[Draft] | None = None
         self._in_hand_offsets: list[TopicPartition] = []
@@ -421,52 +413,29 @@ class Loop:
         refusals = self._publishing.abort()
         self._accounts.aborted()
         self._destinations.forget()
-        # Of a topic that may not be written to hears the transaction, and none of its records, for none was sent; and
-        # with it hears only the call that was under way just then.
-        code = error.error.code()
-        is_of_all = code in _REFUSED_AS_ONE and all(refusal[2].code() in _PURGED for refusal in refusals)
-        if is_of_all and code in REFUSALS:
-            topics = {self._put.topic_of(source, record) for source, records in drafts for record in records}
-            refusals = [(topic, 0, KafkaError(code)) for topic in sorted(topics)]
-        final = {refusal[0]: refusal for refusal in refusals if self._is_final(refusal[2])}
-        guilty = [refusal for refusal in refusals if refusal[2].code() not in _PURGED]
-        if guilty or is_of_all:  # whether it passes or not: whose records are taken does not wait for it
+        found = self._refusals.find(error.error, refusals, drafts)
+        if found.is_of_records:  # whether it passes or not: whose records are taken does not wait for it
             self._suspects.refused(drafts)
-        if final:
-            if _stand_alone(drafts):
-                self._refuse(drafts, final)
-        else:
+        if not found.final:
             self._pause()
             self._outages.suspect(refusals)
-            reason = _in_words(error.error, guilty)
-            if (
-                guilty or not self._health.broker_error
-            ):  # else it is what a refusal has left behind: a gap in the sequence
-                self._health.broker_is_silent(reason)
-            log.warning(
-                "transaction aborted",
-                reason=reason,
-                operator_action="nothing, if rare: its records go out with the next one; else check the brokers",
-            )
+            self._tell_of_abort(error.error, found)
+        elif stand_alone(drafts):
+            for source, refusal in self._refusals.bury(drafts, found.final):
+                self._tell_that_dead_letters_wait(source, refusal)
         for draft in drafts:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
                 self._put_back(draft)
 
-    def _refuse(self, drafts: list[Draft], refusals: dict[str, Refusal]) -> None:
-        """These records cannot be parted further: those for topics that refuse them are dead letters from now on."""
-        records = [(draft.source, record) for draft in drafts for record in draft.records]
-        refused = [each for each in records if self._put.topic_of(*each) in refusals]
-        for source, record in refused or records:
-            refusal = refusals.get(self._put.topic_of(source, record), next(iter(refusals.values())))
-            is_in_vain = refusal[2].code() in WHATEVER_ITS_SIZE or self._put.is_smallest(source, record)
-            if refusal[0] == self._dead_letter_topic and is_in_vain:
-                self._tell_that_dead_letters_wait(source, refusal)
-            else:
-                self._put.refuse(source, record, _refused(refusal))
-                if refusal[2].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    self._destinations.refuses(refusal[0], _refused(refusal))
-                elif refusal[2].code() == KafkaError.INVALID_RECORD and record[2] is None:  # a compacted topic
-                    self._destinations.refuses_keyless(refusal[0], _refused(refusal))
+    def _tell_of_abort(self, error: KafkaError, found: Findings) -> None:
+        reason = found.in_words(error)
+        if found.guilty or not self._health.broker_error:  # else it is what a refusal left behind: a gap in sequence
+            self._health.broker_is_silent(reason)
+        log.warning(
+            "transaction aborted",
+            reason=reason,
+            operator_action="nothing, if rare: its records go out with the next one; else check the brokers",
+        )
 
     def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:
         """No letter is taken, however small: it is tried again as it is, and its partition waits."""
@@ -480,11 +449,6 @@ class Loop:
             reason=error.str(),
             operator_action=f"{remedy(error, topic)}; until then the partition waits behind a record that is rejected",
         )
-
-    def _is_final(self, error: KafkaError) -> bool:
-        """Whether repeating does not help; with `skip_unknown_error` also where the error is none that is known."""
-        code = error.code()
-        return code in REFUSALS or (self._settings.skip_unknown_error and code not in PASSING)
 
     def _pause(self) -> None:
         self._pause_s = self._next_pause_s
@@ -520,24 +484,3 @@ def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
         offset, metadata = draft.source.progress
         offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
     return offsets
-
-
-def _stand_alone(drafts: list[Draft]) -> bool:
-    """Whether no smaller transaction can be made of them: one record, or what one record brings."""
-    return len({(draft.source, record[6]) for draft in drafts for record in draft.records}) == 1
-
-
-def _in_words(error: KafkaError, refusals: Sequence[Refusal]) -> str:
-    """What was wrong, by the record that has met it where it was a record."""
-    if not refusals:
-        return error.str()
-    topic, partition, refused = refusals[0]
-    return f"'{topic}-{partition}': {refused.str()}"
-
-
-def _refused(refusal: tuple[str, int, KafkaError]) -> Rejection:
-    topic, _, error = refusal
-    is_size = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-    code = ErrorCode.RECORD_TOO_LARGE if is_size else ErrorCode.DESTINATION_REFUSED
-    remedy = f"; {TOO_LARGE_REMEDY}" if is_size else ""
-    return Rejection(code, f"'{topic}' refuses the record: {error.str()}{remedy}")

@@ -13,6 +13,9 @@ from sidecar.settings import Settings
 from sidecar.topic_plan import group_topic_configs
 
 _TIMEOUT_S = 5.0
+_CREATED_WITHIN_S = 1.0
+"""How long the loop, and every delivery with it, waits for a new topic to be made, and then to be shown. Kafka goes on
+with it after that, and a later question finds it."""
 _NO_SUCH_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
@@ -64,7 +67,11 @@ class TopicAdmin:
         )
 
     def create_topic(self, topic: str) -> int:
-        """How many partitions it has then; 0 where that is not known in time."""
+        """How many partitions it has then; 0 where that is not known in time.
+
+        Raises:
+            KafkaException: Kafka refuses, or has not answered yet.
+        """
         new = NewTopic(
             topic,
             num_partitions=self._settings.partitions,
@@ -74,7 +81,10 @@ class TopicAdmin:
         try:
             # Without a time-out of its own a request waits for librdkafka's 60 s, and the loop with it.
             asked = self._admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
-            asked[topic].result()
+            asked[topic].result(_CREATED_WITHIN_S)
+        except TimeoutError:
+            words = f"no answer within {_CREATED_WITHIN_S:.0f} s to the creation of {topic}"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words)) from None
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -82,7 +92,7 @@ class TopicAdmin:
         patience = Retrying(
             retry=retry_if_result(lambda partitions: partitions == 0),
             wait=wait_fixed(0.05),
-            stop=stop_after_delay(_TIMEOUT_S),
+            stop=stop_after_delay(_CREATED_WITHIN_S),
             retry_error_callback=lambda _: 0,
         )
         return patience(lambda: self.count_partitions([topic])[topic])

@@ -17,7 +17,7 @@ from sidecar.records import Rejection
 KNOWN_FOR_MS = 10_000
 UNKNOWN_FOR_MS = 100
 UNANSWERED_FOR_MS = 30_000
-"""How long a topic that Kafka did not create in time is not asked for again: each attempt holds up the loop for 5 s."""
+"""How long a topic that Kafka did not create in time is not asked for again: each attempt takes a second."""
 UNSHOWN_FOR_MS = 2_000
 """The same of one that it has created, but does not show yet."""
 
@@ -166,6 +166,9 @@ class Destinations:
 
     def _find_all(self, topics: Collection[str]) -> dict[str, int | Rejection]:
         partitions, unanswered = self._count_partitions(topics), self.unanswered
+        for topic in topics:
+            if partitions[topic]:
+                self._unanswered.pop(topic, None)
         missing = [topic for topic in topics if not partitions[topic] and topic not in unanswered]
         group_topics = self._count_group_topics() if any(map(self._names.is_group_topic, missing)) else 0
         found: dict[str, int | Rejection] = {topic: count for topic, count in partitions.items() if count}

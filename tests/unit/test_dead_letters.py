@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError
 from connectors.contract import ERROR_HEADERS, ErrorCode
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
-from sidecar.loop import _refused
+from sidecar.dispatch.refusals import rejection_of
 from sidecar.records import Headers, Outgoing, Rejection
 
 REJECTION = Rejection(ErrorCode.UNKNOWN_DESTINATION, "there is no topic 'orders' — create it")
@@ -84,8 +84,9 @@ def test_a_record_that_is_too_large_names_its_size_and_the_topic() -> None:
 
 def test_a_record_that_kafka_finds_too_large_may_have_come_compressed() -> None:
     error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-    for rejection in (_refused(("orders", 0, error)), too_large(("orders", BY_KEY, b"", b"", [], 0, 0, []), "large")):
+    record: Outgoing = ("orders", BY_KEY, b"", b"", [], 0, 0, [])
+    for rejection in (rejection_of(("orders", 0, error)), too_large(record, "large")):
         assert rejection.code is ErrorCode.RECORD_TOO_LARGE
         assert "--kafka compression.type=zstd" in rejection.message
         assert "raise max.message.bytes" in rejection.message
-    assert "compress" not in _refused(("orders", 0, KafkaError(KafkaError.INVALID_RECORD))).message
+    assert "compress" not in rejection_of(("orders", 0, KafkaError(KafkaError.INVALID_RECORD))).message

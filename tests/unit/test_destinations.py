@@ -158,6 +158,7 @@ def test_a_topic_that_is_not_created_in_time_is_seen_as_soon_as_it_is_there_and_
     assert list(destinations.unanswered) == ["RETRY-billing"]
     cluster.topics["RETRY-billing"] = 3
     assert destinations.judge("RETRY-billing") == 3
+    assert destinations.unanswered == {}
 
 
 def test_a_topic_that_has_been_created_and_is_not_shown_yet_is_no_verdict(make: Make) -> None:
