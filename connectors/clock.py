@@ -35,3 +35,7 @@ class Deadline:
     def left_s(self) -> float:
         """What is left; 0 when it is over."""
         return max(0.0, (self._end_ms - self._clock.monotonic_ms()) / 1000)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.left_s

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from connectors.bounded_call import ends_within
 from connectors.client_options import for_consumer, for_producer
 from connectors.clock import Deadline, SystemClock
-from connectors.dead_letters.cluster import until_answered
 from connectors.kafka import common_config, transactional_config
 from connectors.kafka_errors import PASSING
+from connectors.until_answered import until_answered
 from spark.alerts import Alert, Progress, as_json
 from spark.errors import AuditError, NotAnsweredError
 from spark.kafka_options import for_librdkafka

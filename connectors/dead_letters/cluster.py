@@ -18,14 +18,13 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, OffsetSpe
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.clients import Clients
-from connectors.clock import Deadline, SystemClock
+from connectors.clock import Deadline
 from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
 from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
 from connectors.kafka_errors import PASSING, is_about_group
+from connectors.until_answered import until_answered
 
 _TIMEOUT_S = 10.0
-_CALL_TIMEOUT_S = 1.0
-_PATIENCE_S = 60.0
 _SILENCE_S = 30.0
 """How long a scan waits for Kafka's next word; whoever asked may ask again."""
 _SETTLED_WITHIN_S = 45.0
@@ -259,20 +258,6 @@ def _offsets(
         return dict
     futures = admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_TIMEOUT_S)
     return lambda: {(place.topic, place.partition): futures[place].result().offset for place in places}
-
-
-def until_answered(call: Callable[[float], object]) -> None:
-    """Repeat a call until Kafka has answered it: a time-out is not an abort."""
-    deadline = Deadline(SystemClock(), _PATIENCE_S)
-    while True:
-        try:
-            call(_CALL_TIMEOUT_S)
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.fatal() or error.txn_requires_abort() or not deadline.left_s or not error.retriable():
-                raise
-        else:
-            return
 
 
 @contextmanager

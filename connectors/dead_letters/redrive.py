@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.clock import Clock
-from connectors.dead_letters.cluster import Place, until_answered
+from connectors.dead_letters.cluster import Place
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError, TakenOverError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import Filter
@@ -27,6 +27,7 @@ from connectors.dead_letters.offsets import Offsets, runs
 from connectors.dead_letters.plan import Move, Planner
 from connectors.kafka import HEADER_ERRORS
 from connectors.kafka_errors import REFUSALS
+from connectors.until_answered import until_answered
 
 BATCH = 5_000
 """Most letters in one transaction."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from connectors.clock import Deadline, SystemClock
 from connectors.embedded import fencing, ports
 from connectors.embedded.class_archive import ClassArchive
 from connectors.embedded.data_dir import DataDir
-from connectors.embedded.deadline import Deadline
 from connectors.embedded.errors import BrokerFailedError, EmbeddedKafkaError, PortTakenError
 from connectors.embedded.internal_topics import internal_topics
 from connectors.embedded.jars import class_path
@@ -223,7 +223,7 @@ class EmbeddedKafka:
         assert self._data is not None
         assert self._ports is not None
         port, controller_port = self._ports
-        deadline = Deadline.after(self._start_timeout_s)
+        deadline = Deadline(SystemClock(), self._start_timeout_s)
         was_killed = self._data.left_uncleanly
         self._data.prepare(port=port, controller_port=controller_port, overrides=self._server_properties)
         if was_killed:
@@ -349,7 +349,7 @@ class EmbeddedKafka:
 
 
 def _wait_until_free(needed: tuple[int, int]) -> None:
-    deadline = Deadline.after(_SAME_PORT_TIMEOUT_S)
+    deadline = Deadline(SystemClock(), _SAME_PORT_TIMEOUT_S)
     for port in needed:
         if not ports.wait_until_free(port, deadline):
             raise PortTakenError(port)

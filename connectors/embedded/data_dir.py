@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.clock import Deadline, SystemClock
 from connectors.embedded import server_properties
-from connectors.embedded.deadline import Deadline
 from connectors.embedded.errors import BrokerFailedError, DataDirError
 from connectors.embedded.tools import run_tool
 
@@ -97,7 +97,7 @@ class DataDir:
 
         Raises `DataDirError` when another broker does not let go of it, or it cannot be locked.
         """
-        deadline = Deadline.after(_LOCK_TIMEOUT_S)
+        deadline = Deadline(SystemClock(), _LOCK_TIMEOUT_S)
         try:
             descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
@@ -108,7 +108,7 @@ class DataDir:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if deadline.expired:
+                if deadline.is_over:
                     os.close(descriptor)
                     raise DataDirError(
                         f"another broker uses {self.root}. Operator action: stop it, or name another directory"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from connectors.embedded.deadline import Deadline
+from connectors.clock import Deadline
 
 # What the controller does alone. A broker's session begins when the controller takes office, and is looked at every
 # eighth of its timeout. Records that say nothing are written meanwhile, the first one interval after that moment.
@@ -47,7 +47,7 @@ def wait_until_fenced(log_path: Path, *, is_alive: Callable[[], bool], deadline:
     seen, rest = 0, b""
     with log_path.open("rb") as log:
         while True:
-            goes_on = is_alive() and not deadline.expired
+            goes_on = is_alive() and not deadline.is_over
             text = rest + log.read()
             seen += text.count(_COMMITTED)
             if seen >= _COMMITTED_TIMES:

@@ -9,7 +9,7 @@ import random
 import socket
 import time
 
-from connectors.embedded.deadline import Deadline
+from connectors.clock import Deadline
 from connectors.embedded.errors import EmbeddedKafkaError
 
 HOST = "127.0.0.1"
@@ -42,7 +42,7 @@ def any_free(*, but: int = 0) -> int:
 def wait_until_free(port: int, deadline: Deadline) -> bool:
     """Whether the port became free before the deadline."""
     while not is_free(port):
-        if deadline.expired:
+        if deadline.is_over:
             return False
         time.sleep(_POLL_S)
     return True

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connectors.embedded.deadline import Deadline
+from connectors.clock import Deadline
 from connectors.embedded.ports import HOST
 
 _POLL_S = 0.02
@@ -28,12 +28,12 @@ class Readiness:
         """True when the broker is ready, False when it died or the deadline passed first."""
         # 1. Somebody listens: asked without a Kafka client, which would wait longer and longer between its attempts.
         while not self._listens():
-            if not is_alive() or deadline.expired:
+            if not is_alive() or deadline.is_over:
                 return False
             time.sleep(_POLL_S)
         # 2. and 3. are asked again until both are answered; nothing of it is printed.
         client = AdminClient({"bootstrap.servers": f"{HOST}:{self._port}", "log_level": 0})
-        while is_alive() and not deadline.expired:
+        while is_alive() and not deadline.is_over:
             with contextlib.suppress(KafkaException):
                 if self._has_metadata(client, deadline) and self._controller_answers(client, deadline):
                     return True
@@ -72,4 +72,4 @@ def _is_answered(result: Callable[[float], object], timeout_s: float) -> bool:
 
 
 def _timeout_s(deadline: Deadline) -> float:
-    return max(0.1, min(_REQUEST_TIMEOUT_S, deadline.remaining_s))
+    return max(0.1, min(_REQUEST_TIMEOUT_S, deadline.left_s))

@@ -27,13 +27,14 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.clients import Clients
-from connectors.clock import Clock, Deadline, SystemClock
+from connectors.clock import Clock, SystemClock
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka_errors import REFUSALS
 from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
 from connectors.schedule_record import Carried, ScheduleError
+from connectors.until_answered import until_answered
 from sidecar.front.key_ledger import Entry, KeyLedger, Place
 
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -50,7 +51,6 @@ REQUESTS_MAX = 64
 ATTEMPTS = 3
 """After a refusal the client's next transaction fails, too: its sequence has a gap, which that abort mends."""
 
-_CALL_S = 1.0
 _SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
 
 log = structlog.get_logger("timewheel.web")
@@ -232,7 +232,7 @@ class AtOnce:
         if self._scheduler is None:
             try:
                 scheduler = self._make_scheduler()
-                self._until_answered(scheduler.client.init_transactions)
+                until_answered(scheduler.client.init_transactions, ANSWER_WITHIN_S, self._clock)
             except KafkaException as error:
                 raise NothingDoneError(_words(error)) from error
             self._scheduler = scheduler
@@ -357,7 +357,7 @@ class AtOnce:
     def _abort(self, scheduler: TransactionalScheduler) -> None:
         """Nothing of it is to be seen; where even that is not answered, it never will be, and the clients are lost."""
         try:
-            self._until_answered(scheduler.client.abort_transaction)
+            until_answered(scheduler.client.abort_transaction, ANSWER_WITHIN_S, self._clock)
             scheduler.poll()  # the reports are complete only now
         except KafkaException:
             self._forget()
@@ -365,7 +365,7 @@ class AtOnce:
 
     def _commit(self, scheduler: TransactionalScheduler) -> None:
         try:
-            self._until_answered(scheduler.client.commit_transaction)
+            until_answered(scheduler.client.commit_transaction, ANSWER_WITHIN_S, self._clock)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
             if error.txn_requires_abort():
@@ -373,19 +373,6 @@ class AtOnce:
                 raise NothingDoneError(error.str()) from exception
             self._forget()
             raise NotKnownError(error.str()) from exception
-
-    def _until_answered(self, call: Callable[[float], object]) -> None:
-        """Repeat a call until Kafka has answered, for a bounded time. Raises KafkaException."""
-        deadline = Deadline(self._clock, ANSWER_WITHIN_S)
-        while True:
-            try:
-                call(_CALL_S)
-            except KafkaException as exception:
-                error: KafkaError = exception.args[0]
-                if error.fatal() or error.txn_requires_abort() or not error.retriable() or not deadline.left_s:
-                    raise
-            else:
-                return
 
 
 def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:

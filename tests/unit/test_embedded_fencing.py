@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.embedded.deadline import Deadline
+from connectors.clock import Deadline, SystemClock
 from connectors.embedded.fencing import wait_until_fenced
 
 COMMITTED = b"DEBUG QuorumController - [QuorumController id=1] Processed writeNoOpRecord(724381770) in 30973 us\n"
@@ -35,7 +35,7 @@ def alive_while(pieces: list[bytes], log: Path) -> Callable[[], bool]:
 
 
 def wait(log: Path, pieces: list[bytes], within_s: float = 20.0) -> bool:
-    return wait_until_fenced(log, is_alive=alive_while(pieces, log), deadline=Deadline.after(within_s))
+    return wait_until_fenced(log, is_alive=alive_while(pieces, log), deadline=Deadline(SystemClock(), within_s))
 
 
 def test_it_is_fenced_with_the_second_record_that_is_committed_after_the_sessions_end(log: Path) -> None:
@@ -61,4 +61,4 @@ def test_a_controller_that_died_before_is_told_even_if_it_had_said_more(log: Pat
 
 
 def test_the_deadline_ends_the_wait(log: Path) -> None:
-    assert not wait_until_fenced(log, is_alive=lambda: True, deadline=Deadline.after(0.05))
+    assert not wait_until_fenced(log, is_alive=lambda: True, deadline=Deadline(SystemClock(), 0.05))
