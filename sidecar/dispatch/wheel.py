@@ -145,6 +145,7 @@ class WheelPartition:
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
             was_unreadable=was_unreadable,
+            is_set=not start.metadata,  # its own commits always have some
         )
         self.case = opened.case
         self._store = opened.store
@@ -196,6 +197,14 @@ class WheelPartition:
             committed=start.offset,
             lowest_needed=progress.lowest_needed,
         )
+        if start.offset > 0 and not start.metadata:
+            log.warning(
+                "wheel begins anew",
+                partition=partition,
+                committed=start.offset,
+                operator_action="nothing, if progress was set there on purpose: what waited before is not delivered; "
+                "else stop all sidecars of the group, and choose an earlier offset with 'timewheel progress set'",
+            )
         if self._is_plan_old:
             log.warning(
                 "settings not taken over",
