@@ -114,6 +114,8 @@ class Health:
     """The topics and partitions that are read."""
     leaderless: frozenset[tuple[str, int]] = frozenset()
     """Partitions of the schedule topics that no broker leads, whoever reads them."""
+    held_back: frozenset[tuple[str, int]] = frozenset()
+    """Partitions that cannot be read on before a producer's transaction ends."""
     topics_made_anew: int = 0
     """How often schedule topics were deleted and made again."""
     stopping: bool = False
@@ -437,7 +439,8 @@ class Health:
     def warnings(self) -> list[str]:
         """What an operator should know of a sidecar that is ready all the same."""
         doubt = {"instance_id": str(rival)} if (rival := self.rival) else {}
-        unread = {f"{topic}-{number}": _NO_LEADER for topic, number in self.leaderless & self.places}
+        unread = {f"{topic}-{number}": _HELD_BACK for topic, number in self.held_back}
+        unread |= {f"{topic}-{number}": _NO_LEADER for topic, number in self.leaderless & self.places}
         refused = (
             {"kafka refuses what is sent": self.broker_error} if self.broker_reachable and self.broker_error else {}
         )
@@ -451,6 +454,10 @@ _WARNINGS_MAX = 20
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
+_HELD_BACK = (
+    "a producer's transaction is open, and what is written behind it cannot be read before it ends; "
+    "'kafka-transactions.sh describe-producers' names the producer"
+)
 _NO_LEADER = "no broker leads it, and nothing more is read of it; bring the broker back that holds it"
 
 

@@ -188,7 +188,8 @@ class Settings(BaseSettings):
         "timewheel",
         min_length=1,
         description="Consumer group of all replicas; progress is committed under it. All sidecars on one set of "
-        "schedule topics share it: a second group delivers everything again.",
+        "schedule topics share it: a second group delivers everything again, and whatever the other "
+        "rolls, too.",
     )
     instance_id: str | None = Field(
         None,

@@ -9,6 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
+from connectors.contract import TopicKind
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
@@ -111,7 +112,9 @@ def set_progress(
     if as_json:
         typer.echo(json.dumps({"topic": place.topic, "partition": partition, "offset": offset}))
     else:
-        typer.echo(f"{place.topic}-{partition} goes on at offset {offset}")
+        is_wheel = settings.topic_names.kind(place.topic) is TopicKind.WHEEL
+        skipped = "; what waits before it is skipped, what was delivered behind it comes again" if is_wheel else ""
+        typer.echo(f"{place.topic}-{partition} goes on at offset {offset}{skipped}")
 
 
 def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:

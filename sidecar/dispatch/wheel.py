@@ -145,6 +145,7 @@ class WheelPartition:
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
             was_unreadable=was_unreadable,
+            is_set=not start.metadata,  # its own commits always have some
         )
         self.case = opened.case
         self._store = opened.store
@@ -161,6 +162,8 @@ class WheelPartition:
         known_from = max(start.offset, start.end_offset)
         self._cancels = Cancels(known_from, tombstones_of(opened.extra), buried, open_from)
         self._copies = WheelCopies(topic, partition, copies)
+        self._parser = parser
+        self._are_strange_copies_told = False
         taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
         self._staging = Staging(self._store, self._ready, self._view, taking_out)
         self._intake = WheelIntake(
@@ -196,6 +199,14 @@ class WheelPartition:
             committed=start.offset,
             lowest_needed=progress.lowest_needed,
         )
+        if start.offset > 0 and not start.metadata:
+            log.warning(
+                "wheel begins anew",
+                partition=partition,
+                committed=start.offset,
+                operator_action="nothing, if progress was set there on purpose: what waited before is not delivered; "
+                "else stop all sidecars of the group, and choose an earlier offset with 'timewheel progress set'",
+            )
         if self._is_plan_old:
             log.warning(
                 "settings not taken over",
@@ -235,6 +246,14 @@ class WheelPartition:
         self._told_ms = now_ms
         self._now_ms = max(now_ms, self._now_ms, self._intake.watermark[0])
         self._intake.offer(messages, self._now_ms, now_ms)
+        if self._parser.strange_copies and not self._are_strange_copies_told:
+            self._are_strange_copies_told = True
+            log.warning(
+                "copies of another group",
+                partition=self.partition,
+                operator_action="let a single group_id read these schedule topics: every roll of a second one is a new "
+                "message to the first, and the other way round; if the other is gone, its last copies come once more",
+            )
 
     def reached_end(self, offset: int) -> None:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
@@ -289,7 +308,16 @@ class WheelPartition:
             "roll_window, roll_spread, precision_ms, max_delay and levels change again at a start after it is delivered"
         )
         early = told_early(self._intake.watermark[0] - self._told_ms)
-        notes = self._intake.clock_ahead.in_words, early, plan_is_old if self._is_plan_old else ""
+        strange = self._parser.strange_copies
+        strange_copies = (
+            f"copies of another group come in ({strange} so far), and each is delivered as a message of its own"
+        )
+        notes = (
+            self._intake.clock_ahead.in_words,
+            early,
+            plan_is_old if self._is_plan_old else "",
+            strange_copies if strange else "",
+        )
         return "; ".join(note for note in notes if note)
 
     @property

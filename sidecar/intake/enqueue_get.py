@@ -12,6 +12,7 @@ from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
+from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reopening import Place, Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
@@ -94,6 +95,7 @@ class EnqueueGet:
         """What sources have left until the transaction in hand has come to its end, and what came behind it."""
         self._assigned_in_call: set[Place] = set()
         self._reopening = Reopening(clock)
+        self._held_back = HeldBack(clock, self.known_end)
         self._offered_last: set[Place] = set()
         """Whose records were in the last batch."""
         self._failure: Exception | None = None
@@ -104,6 +106,7 @@ class EnqueueGet:
         """Close every source: the session is over, and what the consumer still tells is of no interest."""
         self._is_closed = True
         self._health.stopped = {}  # the next session finds out by itself
+        self._health.held_back = frozenset()
         self._drop(list(self.sources))
 
     def fail(self, source: Source, error: Exception) -> None:
@@ -149,6 +152,7 @@ class EnqueueGet:
         """
         self._reopen()
         self._resume()
+        self._tell_held_back()
         count, room = 0, self._limit
         is_whole = any(
             source.is_best_read_whole for place, source in self.sources.items() if place in self._offered_last
@@ -211,6 +215,7 @@ class EnqueueGet:
             elif place in self._left:
                 self._left[place].append(run)
             elif run.end_offset is not None:
+                self._held_back.reached_end(place, run.end_offset)
                 source.reached_end(run.end_offset)
             else:
                 count += self._offer(source, run, now_ms)
@@ -222,6 +227,7 @@ class EnqueueGet:
         """How many of the records are handed over."""
         place, messages, _ = run
         self._offered_last.add(place)
+        self._held_back.forget(place)
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:
@@ -460,6 +466,22 @@ class EnqueueGet:
         self._paused.discard(place)
         self._behind.discard(place)
         self._left.pop(place, None)
+        self._held_back.forget(place)
+
+    def _tell_held_back(self) -> None:
+        held_back, before = self._held_back.look(self._paused), self._health.held_back
+        if held_back == before:
+            return
+        self._health.held_back = held_back
+        for place in sorted(held_back - before):
+            log.warning(
+                "records held back",
+                partition=_name(place),
+                operator_action="find the producer with 'kafka-transactions.sh describe-producers' for that partition; "
+                "its transaction is open, and what is written behind it can be read once that ends",
+            )
+        for place in sorted(before - held_back):
+            log.info("records no longer held back", partition=_name(place))
 
     def _tell_assignment(self) -> None:
         self._health.places = frozenset(self.sources)

@@ -84,6 +84,9 @@ class WheelParser:
 
     Args:
         copies: tells this group's own copies from records of others that carry their headers.
+
+    Attributes:
+        strange_copies: records so far that say they are copies, and are none of this group's.
     """
 
     def __init__(self, parser: Parser, topic: str, partition: int, copies: Copies) -> None:
@@ -93,6 +96,7 @@ class WheelParser:
         self._alike = AlikeReader(self._topics, self._id_format)
         self._copies = copies
         self._levels: dict[str, DelayLevels] = {}
+        self.strange_copies = 0
 
     def plain(self, headers: Headers, offset: int, timestamp_ms: int, max_delay_ms: int) -> Plain | None:
         """What nearly every record is, for much less than `parse` takes; None: it is none, or may be none.
@@ -160,7 +164,10 @@ class WheelParser:
         if isinstance(partition, Rejection):
             return partition
         uniq_key = control.get(_UNIQ_KEY) or self._id_format % offset
-        copied = self._copies.read(control, offset, uniq_key) if _ROLL_PROOF in control else None
+        copied = None
+        if _ROLL_PROOF in control:
+            copied = self._copies.read(control, offset, uniq_key)
+            self.strange_copies += copied is None
         due_ms = self._due_ms(control, timestamp_ms, plan)
         if isinstance(due_ms, Rejection):
             return due_ms

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
-from sidecar.intake.progress import LogRange, NoLeader, Verdict, decide_start
+from sidecar.intake.progress import LogRange, NoLeader, Start, Verdict, decide_start
 from sidecar.intake.reopening import Place
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
@@ -78,6 +78,16 @@ class KafkaStartFinder:
             first_timestamp_ms = firsts[place][1] if place in firsts else None
             log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
             verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
+            if place in unknown and isinstance(verdicts[place], Start):
+                log.warning(
+                    "no progress yet",
+                    partition=f"{place[0]}-{place[1]}",
+                    read_from=log_range.begin_offset,
+                    end=log_range.end_offset,
+                    operator_action="nothing, if the group or the partition is new; if its progress was deleted, or "
+                    "group_id is another than before, all that the log holds is delivered again: stop the sidecars, "
+                    "and choose with 'timewheel progress set'",
+                )
         return verdicts
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, tuple[int | None, str | None]]:

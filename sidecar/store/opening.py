@@ -49,6 +49,7 @@ def open_store(
     live_from_ms: int,
     quota_bytes: int | None = None,
     was_unreadable: bool = False,
+    is_set: bool = False,
 ) -> Opened:
     """Open a directory as `recovery` says; what is of no use is removed.
 
@@ -57,12 +58,13 @@ def open_store(
         live_from_ms: the watermark's time; slots before it are done.
         quota_bytes: the most that `put` lets the store grow to, but never less than `quota_bytes_min`.
         was_unreadable: whether the try before has met a sector that cannot be read: a second time counts as damage.
+        is_set: as `judge` takes it.
 
     Raises OSError: nothing is held open, and another try may succeed.
     """
     fs.makedirs(directory)
     try:
-        case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
+        case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset, is_set)
     except OSError as error:
         if not _is_damage(error, was_unreadable):
             raise
@@ -119,7 +121,7 @@ def check_store(directory: Path, fs: FileSystem) -> list[str]:
 
 
 def _examine(
-    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int
+    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int, is_set: bool
 ) -> tuple[Case, Checkpoint | None]:
     try:
         checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
@@ -127,7 +129,8 @@ def _examine(
         return Case.UNKNOWN, None
     except CorruptFile:
         return Case.CORRUPT, None
-    return judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset), checkpoint
+    case = judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset, is_set=is_set)
+    return case, checkpoint
 
 
 def _open(

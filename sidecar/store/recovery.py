@@ -9,6 +9,7 @@ the offset up to which the checkpoint says the files are complete.
               or cannot be read, twice in a row    bad sector
     UNKNOWN   another format version               another Timewheel has written it                    rebuild from L
     FOREIGN   other cluster, topic, group, layout  directory copied; topic made anew; setting changed  rebuild from L
+    SET       nothing committed beside I           an operator has set progress                        rebuild from L
     STALE     F < L                                another replica owned it since; an old volume       rebuild from L
     AHEAD     F > I                                progress set back by an operator                    rebuild from L
     REBOOTED  unclean, and another boot            power loss, kernel panic: pages may be lost         rebuild from L
@@ -18,6 +19,9 @@ the offset up to which the checkpoint says the files are complete.
 
 UNCLEAN also makes the wheel anew from the timer log. In both of the last cases all of the timer log is read once and
 compared with its CRCs.
+
+SET: the watermark is gone that told what is delivered from what waits. What an operator wants to have skipped would be
+delivered from the files, and what was delivered once more.
 
 In every case Kafka is then read from F (from L where all is rebuilt) up to I, and what the watermark says is done is
 skipped. No case needs a repair by hand.
@@ -36,6 +40,7 @@ class Case(StrEnum):
     CORRUPT = "corrupt"
     UNKNOWN = "unknown-version"
     FOREIGN = "foreign"
+    SET = "progress-set"
     STALE = "stale"
     AHEAD = "ahead"
     REBOOTED = "rebooted"
@@ -60,13 +65,20 @@ class Owner(NamedTuple):
 
 
 def judge(
-    checkpoint: Checkpoint | None, owner: Owner, boot_id: str, committed_offset: int, lowest_needed_offset: int
+    checkpoint: Checkpoint | None,
+    owner: Owner,
+    boot_id: str,
+    committed_offset: int,
+    lowest_needed_offset: int,
+    *,
+    is_set: bool = False,
 ) -> Case:
     """The case of a checkpoint that could be read; CORRUPT, UNKNOWN and a damaged wheel are for the caller to find.
 
     Args:
         committed_offset: I.
         lowest_needed_offset: L.
+        is_set: whether nothing is committed beside I.
     """
     if checkpoint is None:
         return Case.EMPTY
@@ -75,6 +87,8 @@ def judge(
     )
     if found != owner:
         return Case.FOREIGN
+    if is_set:
+        return Case.SET
     if checkpoint.complete_to_offset < lowest_needed_offset:
         return Case.STALE
     if checkpoint.complete_to_offset > committed_offset:

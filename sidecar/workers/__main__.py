@@ -18,7 +18,7 @@ def main() -> None:
     """Run the worker that the orders on standard input describe; errors of ours become their exit code."""
     orders: Orders = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_supervisor, name="lifeline", daemon=True).start()
-    settings = orders.resolved()
+    settings = orders.settings
     configure_logging(settings.log_format, settings.log_level, settings.secrets(), worker=int(sys.argv[1]))
     try:
         Daemon(settings, socket.socket(fileno=orders.listener_fd)).run()

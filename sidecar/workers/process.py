@@ -24,16 +24,13 @@ log = structlog.get_logger("timewheel.workers")
 class Orders(NamedTuple):
     """What a worker is told.
 
-    The settings come as the supervisor has resolved them: a file that has been edited since does not make workers
-    differ, and secrets show in no process list.
+    The settings come as the supervisor has resolved them, and with them which were given, for some defaults follow from
+    others: a file that has been edited since does not make workers differ, and secrets show in no process list.
     """
 
-    settings: dict[str, Any]
+    settings: Settings
     listener_fd: int
     """A bound socket that the worker inherits."""
-
-    def resolved(self) -> Settings:
-        return Settings.model_construct(**self.settings)
 
 
 class WorkerProcess:
@@ -65,7 +62,7 @@ class WorkerProcess:
                 process_group=0,  # a terminal's Ctrl-C is for the supervisor, which tells the workers
             )
             self._process, self.address = process, address_of(listener)
-            orders = pickle.dumps(Orders({**dict(self._settings), **self._switched}, listener.fileno()))
+            orders = pickle.dumps(Orders(self._settings.model_copy(update=self._switched), listener.fileno()))
         log.info("worker started", worker=self.number, pid=process.pid)
         assert process.stdin is not None
         with suppress(ConnectionError):  # it ended at once; its exit code will say so

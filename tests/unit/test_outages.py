@@ -182,3 +182,4 @@ def test_nobody_else_can_postpone(tmp_path: Path) -> None:
     forged = [("TIMER_NOT_BEFORE_MS", b"%d" % (NOW_MS + 10**6)), ("TIMER_ROLL_PROOF", b"0123456789abcdef")]
     wheel.offer([message(0, ("REAL_TOPIC", b"orders"), ("TIMER_DELIVER_MS", b"%d" % NOW_MS), *forged)], NOW_MS)
     assert [record[0] for record in sent(wheel, NOW_MS)[0]] == ["orders"]
+    assert wheel.note.startswith("copies of another group come in (1 so far)")

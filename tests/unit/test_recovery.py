@@ -44,6 +44,12 @@ def test_below_what_a_rebuild_needs_it_is_stale() -> None:
     assert judged(complete_to_offset=L) is Case.UNCLEAN
 
 
+def test_where_progress_was_set_it_is_of_no_use_however_it_lies() -> None:
+    assert judge(CHECKPOINT, OWNER, BOOT, 70, 70, is_set=True) is Case.SET
+    assert judge(CHECKPOINT, OWNER, BOOT, I, I, is_set=True) is Case.SET
+    assert judge(None, OWNER, BOOT, I, I, is_set=True) is Case.EMPTY
+
+
 def test_beyond_the_committed_offset_it_is_ahead() -> None:
     assert judged(complete_to_offset=I + 1) is Case.AHEAD
     assert judged(complete_to_offset=I) is Case.UNCLEAN

@@ -537,10 +537,11 @@ def test_settings_of_a_file_can_be_told_to_another_process(config_file: Path) ->
 
 def test_a_worker_is_told_the_settings_as_they_were_resolved(config_file: Path) -> None:
     config_file.write_text(
-        "kafka: {sasl.password: a}\nhttp_token: b\nlevels: 1s 2s\ndenied_topics: a,b\nmax_delay: 1h\n"
+        "kafka: {sasl.password: a}\nhttp_token: b\nlevels: 1s 2s\ndenied_topics: a,b\nmax_delay: 1h\nroll_window: 1h\n"
     )
     settings = load_settings({"workers": "2"}, config_file).of_worker(1)
     config_file.write_text("levels: 3s\n")
-    orders: Orders = pickle.loads(pickle.dumps(Orders(dict(settings), 7)))
-    assert dict(orders.resolved()) == dict(settings)
-    assert orders.resolved().identity == settings.identity
+    orders: Orders = pickle.loads(pickle.dumps(Orders(settings, 7)))
+    assert dict(orders.settings) == dict(settings)
+    assert orders.settings.identity == settings.identity
+    assert orders.settings.plan == settings.plan  # roll_spread is not given, and follows from roll_window

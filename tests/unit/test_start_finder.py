@@ -12,6 +12,7 @@ from sidecar.intake.progress import NoLeader, Start
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
+from tests.support.logged import logged
 
 TOPIC = "SCHEDULE_TOPIC_XXXX-1"
 UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
@@ -52,6 +53,15 @@ def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> No
     """The partition would be read from its beginning, and all that is in it sent again."""
     found = finder(Answer(-1001, UNSTABLE), Answer(7)).find([(TOPIC, 0)])
     assert found == {(TOPIC, 0): Start(7, "", 10)}
+
+
+def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> None:
+    """The group is new; or somebody has deleted its progress, or given it another name."""
+    with logged() as logs:
+        found = finder(Answer(-1001)).find([(TOPIC, 0)])
+    assert found == {(TOPIC, 0): Start(0, "", 10)}
+    (line,) = [line for line in logs if line["event"] == "no progress yet"]
+    assert (line["partition"], line["read_from"], line["end"]) == (f"{TOPIC}-0", 0, 10)
 
 
 def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
