@@ -15,6 +15,7 @@ from spark.cluster import Cluster, Place
 from spark.errors import AuditError
 from spark.facts import SCHEMA
 from spark.reconcile import Rules
+from spark.sources import read_ranges
 from spark.stream import ONLY, READ_UNTIL, Ingest, is_streamed, kept_destinations
 from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, facts_of, source
 
@@ -120,6 +121,17 @@ def test_what_lies_behind_an_open_transaction_is_not_taken_for_read(
     committed[WHEEL, 0] = 3
     assert ingest._caught_up_ms() == looked_ms
     assert ingest._caught_up_ms() is None, "what has been written since is not read"
+
+
+def test_executors_need_no_python(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.write(a_message("orders"))
+    topics.write(Read("orders", [("UNIQ_KEY", b"a")], AT_MS + DAY_MS, 0))
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "no-such-python")
+    topics.ingest("orders").run_available()
+    assert read_ranges(spark, {}, {}).columns == SOURCE.names
+    assert read_ranges(spark, {}, {}).isEmpty()
+    monkeypatch.undo()
+    assert topics.kinds() == ["delivered", ONLY, READ_UNTIL, "scheduled"]
 
 
 def test_a_run_over_what_there_is_ends_when_it_is_told_to(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
