@@ -15,6 +15,7 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_named,
     check_output,
     cluster,
     destinations,
@@ -80,6 +81,8 @@ def batch(
         raise UsageError(f"--from {since} is not before --as-of {as_of}")
     topics = destinations(settings, destination)
     check_output("--out", out)
+    if facts is not None:
+        check_named("--facts", facts)
     with audit_errors():
         from spark.packages import check_pyspark
 

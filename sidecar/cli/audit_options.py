@@ -106,8 +106,15 @@ def topic(option: str, given: str, name: str) -> str:
     return name
 
 
+def check_named(option: str, path: str) -> None:
+    """Raises UsageError where no directory is named: what lies in it would lie in the root of the file system."""
+    if not path.strip():
+        raise UsageError(f"{option} is empty; name a directory")
+
+
 def check_output(option: str, path: str) -> None:
     """Raises UsageError where a directory on this machine cannot be made, or written to."""
+    check_named(option, path)
     if "://" in path:
         return
     there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
