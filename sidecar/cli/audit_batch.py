@@ -20,6 +20,7 @@ from sidecar.cli.audit_options import (
     cluster,
     destinations,
     duration_ms,
+    is_uri,
     session,
     time_ms,
 )
@@ -166,7 +167,7 @@ def _vacuum(spark: "SparkSession", paths: list[str]) -> None:
 
 def _write(spark: "SparkSession", report: AuditReport, out: str) -> list[str]:
     """The report's files; beside tables that are elsewhere, they are copied there."""
-    if "://" not in out:
+    if not is_uri(out):
         return [str(path) for path in _written(report, Path(out))]
     with tempfile.TemporaryDirectory() as directory:
         jvm: Any = spark.sparkContext._jvm

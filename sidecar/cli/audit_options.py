@@ -1,6 +1,7 @@
 """What ``audit batch`` and ``audit stream`` have in common: options, the session, errors, progress."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -112,10 +113,15 @@ def check_named(option: str, path: str) -> None:
         raise UsageError(f"{option} is empty; name a directory")
 
 
+def is_uri(path: str) -> bool:
+    """Whether a directory is in a file system that Spark knows by its scheme, such as s3a:// or hdfs:/."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) is not None
+
+
 def check_output(option: str, path: str) -> None:
     """Raises UsageError where a directory on this machine cannot be made, or written to."""
     check_named(option, path)
-    if "://" in path:
+    if is_uri(path):
         return
     there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
     if not there.is_dir():
