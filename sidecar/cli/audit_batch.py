@@ -15,6 +15,7 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_apart,
     check_named,
     check_output,
     cluster,
@@ -84,6 +85,7 @@ def batch(
     check_output("--out", out)
     if facts is not None:
         check_named("--facts", facts)
+        check_apart("--out", out, facts)
     with audit_errors():
         from spark.packages import check_pyspark
 

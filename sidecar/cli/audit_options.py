@@ -130,6 +130,20 @@ def check_output(option: str, path: str) -> None:
         raise UsageError(f"{option} {path}: this user may not write to {there}; name another directory")
 
 
+def check_apart(option: str, path: str, table: str) -> None:
+    """Raises UsageError where a directory is in the stream's table: each day Delta removes from there what is not its.
+
+    What begins with ``_`` it leaves alone.
+    """
+    inner, outer = (one if is_uri(one) else str(Path(one).resolve()) for one in (path, table))
+    rest = f"{inner}/".removeprefix(f"{outer.rstrip('/')}/")
+    if rest != f"{inner}/" and not rest.startswith("_"):
+        raise UsageError(
+            f"{option} {path} is within --facts {table}, from where files that are not the table's are removed after a "
+            "week; name a directory beside it"
+        )
+
+
 def time_ms(option: str, text: str | None) -> int | None:
     """An ISO 8601 time as epoch milliseconds; None where none is given."""
     if text is None:

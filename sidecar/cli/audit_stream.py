@@ -14,6 +14,7 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_apart,
     check_named,
     cluster,
     destinations,
@@ -61,6 +62,7 @@ def stream(
     topics = destinations(settings, destination)
     check_named("--facts", facts)
     check_named("--checkpoint", checkpoint)
+    check_apart("--checkpoint", checkpoint, facts)
     with audit_errors():
         from spark.packages import check_pyspark
 

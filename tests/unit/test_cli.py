@@ -391,6 +391,10 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
         (["stream", "--facts", "", "--checkpoint", "DIR"], "--facts is empty; name a directory"),
         (["stream", "--facts", "DIR", "--checkpoint", ""], "--checkpoint is empty; name a directory"),
         (["alert", "--facts", "DIR", "--checkpoint", ""], "--checkpoint is empty; name a directory"),
+        (["batch", "--out", "DIR/facts", "--facts", "DIR/facts"], "is within --facts DIR/facts"),
+        (["stream", "--facts", "DIR", "--checkpoint", "DIR/checkpoint"], "is within --facts DIR"),
+        (["stream", "--facts", "s3a://b/f/", "--checkpoint", "s3a://b/f/c"], "is within --facts s3a://b/f/"),
+        (["alert", "--facts", "DIR", "--checkpoint", "DIR/sub/../alerts"], "is within --facts DIR"),
         (["batch", "--out", "DIR/file"], "DIR/file is not a directory"),
         (["batch", "--out", "DIR/file/audit"], "DIR/file is not a directory"),
         (
@@ -402,11 +406,11 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
             "--destination 'a b' is not a legal",
         ),
         (
-            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"],
+            ["alert", "--facts", "DIR/facts", "--checkpoint", "DIR/_facts", "--topic", "a b"],
             "--topic 'a b' is not a legal topic name",
         ),
         (
-            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--metrics-file", "DIR/absent/file"],
+            ["alert", "--facts", "DIR", "--checkpoint", "DIR/_c", "--metrics-file", "DIR/absent/file"],
             "DIR/absent is not a directory",
         ),
     ],
