@@ -179,6 +179,10 @@ class Ingest:
         topics = [topic for number in numbers for topic in self._topics[number]]
         return [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
 
+    def _gone(self, number: int) -> list[str]:
+        """The topics of a query that do not exist any more."""
+        return sorted(set(self._topics[number]) - self._cluster.topics().keys())
+
     def _check(self) -> None:
         for number, query in self._queries.items():
             error = query.exception()
@@ -193,6 +197,11 @@ class Ingest:
             advice = (
                 "records were removed before they were read, or their topic was; what is in the table stays. Operator "
                 "action: keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
+            )
+        elif "UnknownTopicOrPartition" in text and (gone := self._gone(number)):
+            advice = (
+                f"deleted: {_named(gone)}; what is in the table stays. Operator action: a query reads its topics for "
+                "life; to go on without them, begin a new table and checkpoint"
             )
         elif "long overflow" in text:
             found = sorted(self._cluster.unreadable(self._places([number])).items())
