@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812
 
 from connectors.contract import TopicKind, TopicNames
+from spark import tables
 from spark.cluster import Place, Range
 from spark.kafka_options import for_spark
 
@@ -37,7 +39,7 @@ def read_ranges(spark: SparkSession, options: Mapping[str, str], ranges: Mapping
         options: librdkafka's, ``bootstrap.servers`` among them.
     """
     if not ranges:
-        return spark.createDataFrame([], RECORD_SCHEMA)
+        return tables.of_rows(spark, [], T.StructType.fromDDL(RECORD_SCHEMA))
     assigned: dict[str, list[int]] = {}
     begins: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

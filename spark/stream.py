@@ -24,6 +24,7 @@ from typing import Any
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import tables
@@ -36,6 +37,7 @@ from spark.sources import read_streams_by_kind
 READ_UNTIL = "read_until"
 ONLY = "only"
 _WRITER = "stream"
+_TOPICS_SCHEMA = T.StructType([T.StructField("query", T.IntegerType()), T.StructField("topic", T.StringType())])
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
@@ -177,6 +179,10 @@ class Ingest:
         topics = [topic for number in numbers for topic in self._topics[number]]
         return [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
 
+    def _gone(self, number: int) -> list[str]:
+        """The topics of a query that do not exist any more."""
+        return sorted(set(self._topics[number]) - self._cluster.topics().keys())
+
     def _check(self) -> None:
         for number, query in self._queries.items():
             error = query.exception()
@@ -191,6 +197,11 @@ class Ingest:
             advice = (
                 "records were removed before they were read, or their topic was; what is in the table stays. Operator "
                 "action: keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
+            )
+        elif "UnknownTopicOrPartition" in text and (gone := self._gone(number)):
+            advice = (
+                f"deleted: {_named(gone)}; what is in the table stays. Operator action: a query reads its topics for "
+                "life; to go on without them, begin a new table and checkpoint"
             )
         elif "long overflow" in text:
             found = sorted(self._cluster.unreadable(self._places([number])).items())
@@ -260,8 +271,9 @@ class Ingest:
         if not new:
             return
         number = max(self._topics, default=-1) + 1
-        rows = self._spark.createDataFrame([(number, topic) for topic in new], "query int, topic string")
-        rows.coalesce(1).write.format("delta").mode("append").save(f"{self._checkpoint}/topics")
+        rows = [{"query": number, "topic": topic} for topic in new]
+        given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
+        given.write.format("delta").mode("append").save(f"{self._checkpoint}/topics")
         self._topics[number] = new
 
     # --- the table ----------------------------------------------------------------------------------------------------
@@ -293,9 +305,8 @@ class Ingest:
         self._write([_row(READ_UNTIL, until_ms)])
         self._marked_ms = until_ms
 
-    def _write(self, rows: list[tuple[Any, ...]]) -> None:
-        facts = self._spark.createDataFrame(rows, SCHEMA).coalesce(1)
-        tables.write_facts(facts, self._facts, "append")
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        tables.write_facts(tables.of_rows(self._spark, rows, SCHEMA), self._facts, "append")
 
     def _compact(self) -> None:
         """Join the small files of the last days; once a day, remove what has been replaced a week ago."""
@@ -351,11 +362,10 @@ def kept_destinations(facts: DataFrame) -> tuple[str, ...]:
     return tuple(sorted(row["destination"] for row in rows))
 
 
-def _row(kind: str, timestamp_ms: int, destination: str | None = None) -> tuple[Any, ...]:
+def _row(kind: str, timestamp_ms: int, destination: str | None = None) -> dict[str, Any]:
     """A row of the table that is of no record in Kafka."""
     told = {"kind": kind, "destination": destination, "timestamp_ms": timestamp_ms, "append_time": True}
-    told |= {"topic": "", "partition": 0, "offset": 0}
-    return tuple(told.get(field.name) for field in SCHEMA)
+    return told | {"topic": "", "partition": 0, "offset": 0}
 
 
 def _restricted(destinations: tuple[str, ...]) -> str:

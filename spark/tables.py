@@ -1,10 +1,13 @@
 """The audit's tables: Delta, facts partitioned by day."""
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from spark.errors import AuditError
 from spark.facts import SCHEMA
@@ -19,6 +22,12 @@ def day() -> Column:
     """Of a fact's timestamp, in UTC; producers may stamp what they like, and a table has so many days."""
     at = F.timestamp_millis(F.col("timestamp_ms")).cast("date")
     return F.greatest(F.least(at, F.lit(_LAST_DAY).cast("date")), F.lit(_FIRST_DAY).cast("date"))
+
+
+def of_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: T.DataType) -> DataFrame:
+    """A few rows, which Spark makes itself: ``createDataFrame`` wants this Python on the executors."""
+    told = F.from_json(F.lit(json.dumps(rows)), T.ArrayType(schema))
+    return spark.range(1, numPartitions=1).select(F.inline(told))
 
 
 def with_day(facts: DataFrame) -> DataFrame:

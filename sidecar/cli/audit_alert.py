@@ -14,6 +14,8 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_apart,
+    check_named,
     cluster,
     duration_ms,
     session,
@@ -64,6 +66,9 @@ def alert(
     place = None if metrics_address is None else _host_and_port(metrics_address)
     name = settings.topic_names.physical(topic) if topic else settings.topic_prefix + ALERTS_TOPIC
     alerts_topic("--topic", topic or ALERTS_TOPIC, name)
+    check_named("--facts", facts)
+    check_named("--checkpoint", checkpoint)
+    check_apart("--checkpoint", checkpoint, facts)
     if metrics_file is not None and not metrics_file.parent.is_dir():
         raise UsageError(f"--metrics-file {metrics_file}: {metrics_file.parent} is not a directory; make it first")
     with audit_errors():

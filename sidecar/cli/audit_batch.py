@@ -15,10 +15,13 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_apart,
+    check_named,
     check_output,
     cluster,
     destinations,
     duration_ms,
+    is_uri,
     session,
     time_ms,
 )
@@ -80,6 +83,9 @@ def batch(
         raise UsageError(f"--from {since} is not before --as-of {as_of}")
     topics = destinations(settings, destination)
     check_output("--out", out)
+    if facts is not None:
+        check_named("--facts", facts)
+        check_apart("--out", out, facts)
     with audit_errors():
         from spark.packages import check_pyspark
 
@@ -163,7 +169,7 @@ def _vacuum(spark: "SparkSession", paths: list[str]) -> None:
 
 def _write(spark: "SparkSession", report: AuditReport, out: str) -> list[str]:
     """The report's files; beside tables that are elsewhere, they are copied there."""
-    if "://" not in out:
+    if not is_uri(out):
         return [str(path) for path in _written(report, Path(out))]
     with tempfile.TemporaryDirectory() as directory:
         jvm: Any = spark.sparkContext._jvm

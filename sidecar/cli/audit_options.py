@@ -1,6 +1,7 @@
 """What ``audit batch`` and ``audit stream`` have in common: options, the session, errors, progress."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -106,15 +107,41 @@ def topic(option: str, given: str, name: str) -> str:
     return name
 
 
+def check_named(option: str, path: str) -> None:
+    """Raises UsageError where no directory is named: what lies in it would lie in the root of the file system."""
+    if not path.strip():
+        raise UsageError(f"{option} is empty; name a directory")
+
+
+def is_uri(path: str) -> bool:
+    """Whether a directory is in a file system that Spark knows by its scheme, such as s3a:// or hdfs:/."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) is not None
+
+
 def check_output(option: str, path: str) -> None:
     """Raises UsageError where a directory on this machine cannot be made, or written to."""
-    if "://" in path:
+    check_named(option, path)
+    if is_uri(path):
         return
     there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
     if not there.is_dir():
         raise UsageError(f"{option} {path}: {there} is not a directory; name one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"{option} {path}: this user may not write to {there}; name another directory")
+
+
+def check_apart(option: str, path: str, table: str) -> None:
+    """Raises UsageError where a directory is in the stream's table: each day Delta removes from there what is not its.
+
+    What begins with ``_`` it leaves alone.
+    """
+    inner, outer = (one if is_uri(one) else str(Path(one).resolve()) for one in (path, table))
+    rest = f"{inner}/".removeprefix(f"{outer.rstrip('/')}/")
+    if rest != f"{inner}/" and not rest.startswith("_"):
+        raise UsageError(
+            f"{option} {path} is within --facts {table}, from where files that are not the table's are removed after a "
+            "week; name a directory beside it"
+        )
 
 
 def time_ms(option: str, text: str | None) -> int | None:

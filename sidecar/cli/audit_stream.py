@@ -14,6 +14,8 @@ from sidecar.cli.audit_options import (
     SparkConf,
     Step,
     audit_errors,
+    check_apart,
+    check_named,
     cluster,
     destinations,
     duration_ms,
@@ -58,6 +60,9 @@ def stream(
     if interval_ms < 100:
         raise UsageError(f"--interval {interval} is too short; the least is 100ms")
     topics = destinations(settings, destination)
+    check_named("--facts", facts)
+    check_named("--checkpoint", checkpoint)
+    check_apart("--checkpoint", checkpoint, facts)
     with audit_errors():
         from spark.packages import check_pyspark
 

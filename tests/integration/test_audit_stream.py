@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -15,6 +16,7 @@ from spark.cluster import Cluster, Place
 from spark.errors import AuditError
 from spark.facts import SCHEMA
 from spark.reconcile import Rules
+from spark.sources import read_ranges
 from spark.stream import ONLY, READ_UNTIL, Ingest, is_streamed, kept_destinations
 from tests.support.audit_story import LEVELS, NAMES, SOURCE, WHEEL, Read, facts_of, source
 
@@ -41,6 +43,9 @@ class Topics(Cluster):
     def write(self, record: Read) -> None:
         """A record; makes its topic."""
         source(self._spark, [record]).coalesce(1).write.mode("append").parquet(self._path(record.topic))
+
+    def delete(self, topic: str) -> None:
+        shutil.rmtree(self._path(topic))
 
     def topics(self) -> dict[str, list[int]]:
         return {path.name: [0] for path in (self._directory / "topics").glob("*")}
@@ -122,6 +127,17 @@ def test_what_lies_behind_an_open_transaction_is_not_taken_for_read(
     assert ingest._caught_up_ms() is None, "what has been written since is not read"
 
 
+def test_executors_need_no_python(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.write(a_message("orders"))
+    topics.write(Read("orders", [("UNIQ_KEY", b"a")], AT_MS + DAY_MS, 0))
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "no-such-python")
+    topics.ingest("orders").run_available()
+    assert read_ranges(spark, {}, {}).columns == SOURCE.names
+    assert read_ranges(spark, {}, {}).isEmpty()
+    monkeypatch.undo()
+    assert topics.kinds() == ["delivered", ONLY, READ_UNTIL, "scheduled"]
+
+
 def test_a_run_over_what_there_is_ends_when_it_is_told_to(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     topics.write(a_message("orders"))
     awaited = StreamingQuery.awaitTermination
@@ -130,6 +146,21 @@ def test_a_run_over_what_there_is_ends_when_it_is_told_to(topics: Topics, monkey
     )
     topics.ingest().run_available(lambda: True)
     assert READ_UNTIL not in topics.kinds()
+
+
+def test_topics_that_have_been_deleted_are_named(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.write(a_message("orders"))
+    topics.write(Read("orders", [("UNIQ_KEY", b"a")], AT_MS + DAY_MS, 0))
+    thrown = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host it."
+
+    def fail(query: StreamingQuery, _: int) -> bool:
+        query.stop()
+        topics.delete("orders")
+        raise StreamingQueryException(thrown)
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", fail)
+    with pytest.raises(AuditError, match=r"deleted: orders; .* begin a new table and checkpoint"):
+        topics.ingest("orders").run_available()
 
 
 def test_a_destination_that_is_made_days_after_it_was_named_is_read(topics: Topics) -> None:

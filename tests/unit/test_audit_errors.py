@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.cli.audit_options import audit_errors
+from sidecar.cli.audit_options import audit_errors, is_uri
 from sidecar.errors import TimewheelError
 
 THROWN_BY_JAVA = """An error occurred while calling o2652.save.
@@ -35,3 +35,11 @@ def test_what_spark_fails_with_is_told_with_its_cause(text: str, told: str) -> N
     with pytest.raises(TimewheelError) as raised, audit_errors():
         raise thrown(text)
     assert str(raised.value) == f"Spark has failed: {told}"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [("s3a://bucket/audit", True), ("hdfs:/audit", True), ("file:/audit", True), ("audit", False), ("/a:/b", False)],
+)
+def test_a_directory_elsewhere_is_known_by_its_scheme(path: str, *, is_one: bool) -> None:
+    assert is_uri(path) is is_one

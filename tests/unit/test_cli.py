@@ -386,6 +386,15 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
     [
         (["batch", "--out", "DIR", "--destination", "a b"], "--destination 'a b' is not a legal topic name"),
         (["batch", "--out", "DIR", "--destination", ""], "--destination '' is not a legal topic name"),
+        (["batch", "--out", ""], "--out is empty; name a directory"),
+        (["batch", "--out", "DIR", "--facts", " "], "--facts is empty; name a directory"),
+        (["stream", "--facts", "", "--checkpoint", "DIR"], "--facts is empty; name a directory"),
+        (["stream", "--facts", "DIR", "--checkpoint", ""], "--checkpoint is empty; name a directory"),
+        (["alert", "--facts", "DIR", "--checkpoint", ""], "--checkpoint is empty; name a directory"),
+        (["batch", "--out", "DIR/facts", "--facts", "DIR/facts"], "is within --facts DIR/facts"),
+        (["stream", "--facts", "DIR", "--checkpoint", "DIR/checkpoint"], "is within --facts DIR"),
+        (["stream", "--facts", "s3a://b/f/", "--checkpoint", "s3a://b/f/c"], "is within --facts s3a://b/f/"),
+        (["alert", "--facts", "DIR", "--checkpoint", "DIR/sub/../alerts"], "is within --facts DIR"),
         (["batch", "--out", "DIR/file"], "DIR/file is not a directory"),
         (["batch", "--out", "DIR/file/audit"], "DIR/file is not a directory"),
         (
@@ -393,15 +402,15 @@ def test_a_command_line_that_cannot_be_used_ends_with_2(timewheel: Run, argument
             "--from 2030-01-02T00:00:00Z is not before --as-of",
         ),
         (
-            ["stream", "--facts", "DIR", "--checkpoint", "DIR", "--destination", "a b"],
+            ["stream", "--facts", "DIR/facts", "--checkpoint", "DIR", "--destination", "a b"],
             "--destination 'a b' is not a legal",
         ),
         (
-            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--topic", "a b"],
+            ["alert", "--facts", "DIR/facts", "--checkpoint", "DIR/_facts", "--topic", "a b"],
             "--topic 'a b' is not a legal topic name",
         ),
         (
-            ["alert", "--facts", "DIR", "--checkpoint", "DIR", "--metrics-file", "DIR/absent/file"],
+            ["alert", "--facts", "DIR", "--checkpoint", "DIR/_c", "--metrics-file", "DIR/absent/file"],
             "DIR/absent is not a directory",
         ),
     ],
