@@ -15,7 +15,7 @@ from sidecar.intake.copies import Copies
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
-from sidecar.intake.progress import Start
+from sidecar.intake.progress import ProgressError, Start
 from sidecar.settings import Settings
 from sidecar.source import Source
 from sidecar.store.errors import SlotConflict, is_unreadable
@@ -82,7 +82,7 @@ class SourceMaker:
             self._settings.levels.delay_ms(level),
             start_offset=start.offset,
             progress=LevelProgress.decode(start.metadata),
-            is_committed=bool(start.metadata),  # its own commits always have some
+            is_committed=not start.is_offset_alone,
             parser=self._parser,
             outages=self.outages,
             max_delay_ms=self._settings.max_delay,
@@ -105,6 +105,11 @@ class SourceMaker:
 
     def _wheel(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
         settings = self._settings
+        if start.is_set_unawares:
+            raise ProgressError(
+                f"the committed offset {start.offset} stands alone, as tools other than 'timewheel progress set' leave "
+                "it: which messages before it wait, and which are delivered, is not known any more"
+            )
         if isinstance(failed_of, SlotConflict):
             # What waits spans more than a lap, of a backlog or of settings before: a wheel of twice the slots holds it.
             self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))

@@ -15,6 +15,7 @@ from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
 from sidecar.clients import committed_offsets, outside_consumer
 from sidecar.errors import UsageError
+from sidecar.intake.progress import SET_BY_OPERATOR
 from sidecar.kafka_failure import failure
 from sidecar.settings import Settings
 
@@ -97,7 +98,8 @@ def set_progress(
             offset = _offsets(admin, [place], OffsetSpec.latest())[place.topic, partition]
         case _:
             offset = int(to)
-    chosen = ConsumerGroupTopicPartitions(settings.group_id, [TopicPartition(place.topic, partition, offset)])
+    marked = TopicPartition(place.topic, partition, offset, SET_BY_OPERATOR)
+    chosen = ConsumerGroupTopicPartitions(settings.group_id, [marked])
     try:
         answer = admin.alter_consumer_group_offsets([chosen])[settings.group_id].result(30)
         error = answer.topic_partitions[0].error

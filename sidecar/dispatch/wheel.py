@@ -145,7 +145,7 @@ class WheelPartition:
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
             was_unreadable=was_unreadable,
-            is_set=not start.metadata,  # its own commits always have some
+            is_set=start.is_offset_alone,
         )
         self.case = opened.case
         self._store = opened.store
@@ -199,13 +199,13 @@ class WheelPartition:
             committed=start.offset,
             lowest_needed=progress.lowest_needed,
         )
-        if start.offset > 0 and not start.metadata:
+        if start.offset > start.begin_offset and start.is_offset_alone:
             log.warning(
                 "wheel begins anew",
                 partition=partition,
                 committed=start.offset,
-                operator_action="nothing, if progress was set there on purpose: what waited before is not delivered; "
-                "else stop all sidecars of the group, and choose an earlier offset with 'timewheel progress set'",
+                operator_action="nothing: 'timewheel progress set' skips what waits before; to "
+                "have it delivered, stop all sidecars of the group, and choose an earlier offset",
             )
         if self._is_plan_old:
             log.warning(

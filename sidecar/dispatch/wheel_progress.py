@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from connectors.contract import DelayLevels
-from sidecar.intake.progress import Offset, ProgressError
+from sidecar.intake.progress import SET_BY_OPERATOR, Offset, ProgressError
 from sidecar.plan import Plan, Plans
 
 NOTHING_DONE = (-1, -1)
@@ -48,7 +48,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @classmethod
     def decode(cls, metadata: str, committed_offset: int, plan: Plan) -> "WheelProgress":
-        """Progress from a commit's metadata; without any (a new partition, or one an operator has set) a fresh one.
+        """Progress from a commit's metadata; a fresh one for a new partition, or one that an operator has set.
 
         The plan holds from the committed offset on; where there is no room for one more, the last that is committed
         does, and a start after older messages are done takes the plan over.
@@ -56,7 +56,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         Raises:
             ProgressError: the metadata is not ours; guessing would lose messages.
         """
-        if not metadata:
+        if metadata in ("", SET_BY_OPERATOR):
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)))
         try:
             progress = msgspec.json.decode(metadata, type=cls)

@@ -12,6 +12,10 @@ progress cannot have been forgotten, because nothing in it is older than what th
                (none told, or far in the future)
     < begin    any                                  STOP                         retention removed what was not read
     > end      any                                  STOP                         the topic was made anew, or truncated
+
+A wheel partition's progress is more than an offset: what waits lies before it. So one that stands alone stops, unless
+there is nothing before it: another tool has set it, and does not know what it drops. ``timewheel progress set`` says so
+beforehand, and marks what it commits.
 """
 
 from typing import Annotated, NamedTuple
@@ -20,6 +24,10 @@ import msgspec
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """What stands in a commit's metadata is no offset otherwise."""
+
+
+SET_BY_OPERATOR = '{"set":true}'
+"""The metadata of an offset that ``timewheel progress set`` has committed."""
 
 
 class ProgressError(ValueError):
@@ -49,6 +57,18 @@ class Start(NamedTuple):
     metadata: str
     end_offset: int = 0
     """The log's end at that moment."""
+    begin_offset: int = 0
+    """And its beginning."""
+
+    @property
+    def is_offset_alone(self) -> bool:
+        """Whether nothing that a sidecar commits stands beside it: nothing was committed, or not by a sidecar."""
+        return self.metadata in ("", SET_BY_OPERATOR)
+
+    @property
+    def is_set_unawares(self) -> bool:
+        """Whether it passes over records, and nobody has said that this is meant."""
+        return not self.metadata and self.offset > self.begin_offset
 
 
 class Stop(NamedTuple):
@@ -82,10 +102,10 @@ def decide_start(
     """
     if committed_offset is None:
         if log.begin_offset == log.end_offset:
-            return Start(log.end_offset, "", log.end_offset)
+            return Start(log.end_offset, "", log.end_offset, log.begin_offset)
         age_ms = None if log.first_timestamp_ms is None else now_ms - log.first_timestamp_ms
         if age_ms is not None and abs(age_ms) < offsets_retention_ms:  # far in the future, it tells nothing of its age
-            return Start(log.begin_offset, "", log.end_offset)
+            return Start(log.begin_offset, "", log.end_offset, log.begin_offset)
         return Stop(
             "the group has no committed progress here, and the first record is, or may be, older than the brokers keep "
             "progress (offsets.retention.minutes): it may have been delivered already"
@@ -100,4 +120,4 @@ def decide_start(
             f"progress is at offset {committed_offset}, but the log ends at {log.end_offset}: the topic was "
             "created anew or has lost its end"
         )
-    return Start(committed_offset, metadata or "", log.end_offset)
+    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset)

@@ -1,6 +1,9 @@
 """An operator sets the progress of a wheel partition while messages wait in it."""
 
+from collections.abc import Sequence
+
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tests.support.command import timewheel
 from tests.support.kafka import Kafka, judge
@@ -13,17 +16,57 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 COUNT = 100
 
 
-def test_to_the_end_skips_what_waits_and_repeats_nothing_though_the_directory_is_kept(
-    kafka: Kafka, prefix: str, sidecar: SidecarProcess
-) -> None:
+@pytest.fixture
+def out(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> Sequence[str]:
+    """What is delivered; as many more wait, and the sidecar is stopped."""
     destination = kafka.create_topic(f"{prefix}orders")
     sidecar.start()
-    out, waiting, new = ([f"{kind}{number}" for number in range(COUNT)] for kind in ("out", "waiting", "new"))
+    out, waiting = ([f"{kind}{number}" for number in range(COUNT)] for kind in ("out", "waiting"))
     kafka.produce(timed(prefix, destination, name, ("TIMER_DELAY_MS", 500)) for name in out)
     kafka.produce(timed(prefix, destination, name, ("TIMER_DELAY_MS", 25_000)) for name in waiting)
     kafka.read([destination], COUNT)
     wait_until(lambda: sidecar.pending() == COUNT, "the others wait")
     assert sidecar.terminate()[0] == 0
+    return out
+
+
+def test_to_the_end_skips_what_waits_and_repeats_nothing_though_the_directory_is_kept(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, out: Sequence[str]
+) -> None:
+    to_the_end(kafka, prefix, sidecar)
+    sidecar.start()
+    assert sidecar.pending() == 0
+    assert "wheel begins anew" in {event["event"] for event in sidecar.events()}
+    new = [f"new{number}" for number in range(COUNT)]
+    kafka.produce(timed(prefix, f"{prefix}orders", name, ("TIMER_DELAY_MS", 25_000)) for name in new)
+    judge([*out, *new], kafka.read([f"{prefix}orders"], 2 * COUNT, 60)).assert_exactly_once()
+
+
+def test_another_tool_that_sets_it_stops_the_partition_which_says_how_to_choose(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, out: Sequence[str]
+) -> None:
+    """As ``kafka-consumer-groups --reset-offsets --to-current`` does, it drops what is known of what waits."""
+    group_id, end = str(sidecar.settings["group_id"]), 2 * COUNT
+
+    def is_set() -> bool:
+        current = ConsumerGroupTopicPartitions(group_id, [TopicPartition(wheel_topic(prefix), 0, end)])
+        try:
+            answer = kafka.admin.alter_consumer_group_offsets([current])[group_id].result(10)
+        except KafkaException:  # a member, for as long as its session lasts
+            return False
+        return answer.topic_partitions[0].error is None
+
+    wait_until(is_set, "progress is set once the member's session has ended", 30)
+    sidecar.start(wait_ready=False)
+    wait_until(lambda: "timewheel progress set" in sidecar.get("/readyz")[1], "its partition is stopped", 30)
+    assert f"the committed offset {end} stands alone" in sidecar.get("/readyz")[1]
+    assert sidecar.terminate()[0] == 0
+    to_the_end(kafka, prefix, sidecar)
+    sidecar.start()
+    judge(out, kafka.read([f"{prefix}orders"], COUNT)).assert_exactly_once()
+
+
+def to_the_end(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
     options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix]
     options += ["--group-id", str(sidecar.settings["group_id"]), "--topic", wheel_topic(prefix), "--partition", "0"]
 
@@ -32,8 +75,3 @@ def test_to_the_end_skips_what_waits_and_repeats_nothing_though_the_directory_is
         return ended.returncode == 0 and "what waits before it is skipped" in ended.stdout
 
     wait_until(chosen, "progress is set once the member's session has ended", 30)
-    sidecar.start()
-    assert sidecar.pending() == 0
-    assert "wheel begins anew" in {event["event"] for event in sidecar.events()}
-    kafka.produce(timed(prefix, destination, name, ("TIMER_DELAY_MS", 25_000)) for name in new)
-    judge(out + new, kafka.read([destination], 2 * COUNT, 60)).assert_exactly_once()

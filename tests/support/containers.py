@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from connectors.embedded.ports import any_free
@@ -16,10 +17,11 @@ IMAGE = "apache/kafka:4.3.1"
 
 
 def has_kafka_image() -> bool:
-    """Whether a Docker engine answers and has the image already."""
+    """Whether a Docker engine answers and has the image already, and the one that cleans up after testcontainers."""
     if shutil.which("docker") is None:
         return False
-    return subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False).returncode == 0
+    images = [IMAGE, *([] if testcontainers_config.ryuk_disabled else [testcontainers_config.ryuk_image])]
+    return subprocess.run(["docker", "image", "inspect", *images], capture_output=True, check=False).returncode == 0
 
 
 @contextmanager

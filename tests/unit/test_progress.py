@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from sidecar.intake.progress import LogRange, Start, Stop, decide_start
+from sidecar.intake.progress import SET_BY_OPERATOR, LogRange, Start, Stop, decide_start
 
 NOW_MS, RETENTION_MS = 1_000_000, 1_000
 YOUNG_MS, OLD_MS = NOW_MS - RETENTION_MS + 1, NOW_MS - RETENTION_MS
@@ -18,24 +18,39 @@ def decide(
 
 @pytest.mark.parametrize("committed", [5, 7, 9])
 def test_an_ordinary_restart_begins_at_what_was_committed(committed: int) -> None:
-    assert decide(committed, 5, 9, metadata='{"r":8}') == Start(committed, '{"r":8}', 9)
+    assert decide(committed, 5, 9, metadata='{"r":8}') == Start(committed, '{"r":8}', 9, 5)
 
 
 def test_progress_without_metadata_reads_as_empty_metadata() -> None:
     assert decide(5, 0, 9, metadata=None) == Start(5, "", 9)
 
 
+@pytest.mark.parametrize(
+    ("start", "is_offset_alone", "is_set_unawares"),
+    [
+        (Start(5, '{"l":5}', 9, 0), False, False),
+        (Start(5, SET_BY_OPERATOR, 9, 0), True, False),
+        (Start(5, "", 9, 0), True, True),
+        (Start(5, "", 9, 5), True, False),
+    ],
+)
+def test_an_offset_that_stands_alone_passes_over_records_unless_it_is_the_first(
+    start: Start, is_offset_alone: bool, is_set_unawares: bool
+) -> None:
+    assert (start.is_offset_alone, start.is_set_unawares) == (is_offset_alone, is_set_unawares)
+
+
 @pytest.mark.parametrize("offset", [0, 12])
 def test_a_new_topic_or_group_begins_at_the_end_of_an_empty_log(offset: int) -> None:
-    assert decide(None, offset, offset) == Start(offset, "", offset)
+    assert decide(None, offset, offset) == Start(offset, "", offset, offset)
 
 
 def test_a_new_group_on_a_topic_in_use_begins_at_the_logs_beginning() -> None:
-    assert decide(None, 3, 9, YOUNG_MS) == Start(3, "", 9)
+    assert decide(None, 3, 9, YOUNG_MS) == Start(3, "", 9, 3)
 
 
 def test_a_first_record_from_the_near_future_is_young() -> None:
-    assert decide(None, 3, 9, NOW_MS + RETENTION_MS - 1) == Start(3, "", 9)
+    assert decide(None, 3, 9, NOW_MS + RETENTION_MS - 1) == Start(3, "", 9, 3)
 
 
 @pytest.mark.parametrize("first_ms", [OLD_MS, 0, None, NOW_MS + RETENTION_MS])
@@ -74,6 +89,6 @@ def test_every_combination_starts_where_nothing_is_lost_or_sent_twice_or_else_st
             may_start, at = begin == end or first_ms == YOUNG_MS, begin
         assert isinstance(verdict, Start) == may_start
         if isinstance(verdict, Start):
-            assert verdict == Start(at, (metadata or "") if committed is not None else "", end)
+            assert verdict == Start(at, (metadata or "") if committed is not None else "", end, begin)
         else:
             assert verdict.reason

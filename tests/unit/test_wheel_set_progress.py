@@ -1,9 +1,10 @@
-"""A wheel partition whose progress an operator has set: an offset with nothing beside it."""
+"""A wheel partition whose progress an operator has set: an offset with nothing beside it that tells what waits."""
 
 from pathlib import Path
 
 import pytest
 
+from sidecar.intake.progress import SET_BY_OPERATOR
 from tests.support.logged import logged
 from tests.support.one_wheel import NOW_MS, due, opened, sent
 
@@ -25,7 +26,7 @@ def half_delivered(directory: Path) -> int:
 def test_to_the_end_all_is_skipped_and_nothing_comes_again(tmp_path: Path, is_disk_kept: bool) -> None:
     end = half_delivered(tmp_path)
     with logged() as logs:
-        wheel = opened(tmp_path if is_disk_kept else tmp_path / "another", end, "", end)
+        wheel = opened(tmp_path if is_disk_kept else tmp_path / "another", end, SET_BY_OPERATOR, end)
     wheel.reached_end(end)
     wheel.tick(LATER_MS)
     assert sent(wheel, LATER_MS)[0] == []
@@ -35,7 +36,7 @@ def test_to_the_end_all_is_skipped_and_nothing_comes_again(tmp_path: Path, is_di
 def test_to_the_beginning_all_comes_again_and_nothing_is_said_of_what_is_skipped(tmp_path: Path) -> None:
     end = half_delivered(tmp_path)
     with logged() as logs:
-        wheel = opened(tmp_path, 0, "", end)
+        wheel = opened(tmp_path, 0, SET_BY_OPERATOR, end)
     wheel.offer([due(offset, SOON_MS if offset % 2 else LATER_MS) for offset in range(end)], LATER_MS)
     wheel.tick(LATER_MS)
     records = [*sent(wheel, LATER_MS)[0], *sent(wheel, LATER_MS)[0]]
