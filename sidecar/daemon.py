@@ -19,6 +19,7 @@ from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir, allow_open_files
+from sidecar.dispatch.batch_limit import BatchLimit
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.errors import ClientsLostError, FencedError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
@@ -69,6 +70,7 @@ class Daemon:
         self._questions = Questions()
         self._outcomes = CancelOutcomes(settings.topic_names.wheel)
         self._switches = Switches(settings.stop_enqueue, settings.stop_dequeue)
+        self._batch_limit = BatchLimit(settings.batch_bytes)
         self._health = Health(self._clock, self._switches, identity=settings.identity)
         self._told = Told()
         self._metrics.enqueue_stopped.set_function(lambda: self._switches.stop_enqueue)
@@ -224,6 +226,7 @@ class Daemon:
                     switches=self._switches,
                     spans=self._spans,
                     told=self._told,
+                    batch_limit=self._batch_limit,
                 )
                 self._loop.run(self._is_told_to_stop)
             finally:
@@ -239,6 +242,7 @@ class Daemon:
         except (ClientsLostError, KafkaUnreachableError) as error:
             self._metrics.client_restarts.inc()
             self._health.broker_is_silent(str(error))
+            self._batch_limit.failed()
             if isinstance(error, FencedError):
                 self._health.was_fenced()
             if self._clock.monotonic_ms() - began_ms < SHORT_SESSION_MS:

@@ -17,6 +17,7 @@ from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
+from sidecar.dispatch.batch_limit import BatchLimit
 from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
@@ -80,6 +81,7 @@ class Loop:
         switches: Switches | None = None,
         spans: "DeliverySpans | None" = None,
         told: Told | None = None,
+        batch_limit: BatchLimit | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -120,6 +122,7 @@ class Loop:
             self._put, self._destinations, dead_letters, skip_unknown_error=settings.skip_unknown_error
         )
         self._suspects = Suspects(settings.batch_records)
+        self._batch_limit = batch_limit or BatchLimit(settings.batch_bytes)
         self._in_hand: list[Draft] | None = None
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
@@ -299,7 +302,7 @@ class Loop:
 
     def _prepare(self, drafts: list[Draft], now_ms: int) -> None:
         share = self._settings.batch_records // len(drafts)
-        share_bytes = self._settings.batch_bytes // len(drafts)
+        share_bytes = self._batch_limit.bytes // len(drafts)
         for source, _ in drafts:
             if self._intake.sources.get((source.topic, source.partition)) is source:
                 try:
@@ -315,7 +318,7 @@ class Loop:
         if due and not self._switches.stop_dequeue:
             room = self._settings.batch_records
             share = max(1, room // len(due))
-            share_bytes = max(1, self._settings.batch_bytes // len(due))
+            share_bytes = max(1, self._batch_limit.bytes // len(due))
             for source in due:
                 if room <= 0:
                     break
@@ -405,6 +408,7 @@ class Loop:
             self._put.forget(source)
         self._health.broker_answers()
         took_ms = self._clock.monotonic_ms() - self._in_hand_since_ms
+        self._batch_limit.committed(took_ms)
         self._accounts.committed(drafts, self._in_hand_offsets, self._put, took_ms)
 
     def _abort(self, error: TransactionAbortedError) -> None:
@@ -418,6 +422,7 @@ class Loop:
             self._suspects.refused(drafts)
         if not found.final:
             self._pause()
+            self._batch_limit.failed()
             self._outages.suspect(refusals)
             self._tell_of_abort(error.error, found)
         elif stand_alone(drafts):

@@ -284,7 +284,11 @@ class Settings(BaseSettings):
     )
 
     batch_records: int = Field(10_000, ge=1, le=100_000, description="Most records in one transaction.")
-    batch_bytes: int = Field(16 * 2**20, ge=1_024, description="Most payload bytes in one transaction, roughly.")
+    batch_bytes: int = Field(
+        16 * 2**20,
+        ge=1_024,
+        description="Most payload bytes in one transaction, roughly; fewer while the brokers are slow.",
+    )
     read_ahead_records: int = Field(
         20_000, ge=1, description="Most records of one level partition held in memory; beyond it reading pauses."
     )
