@@ -43,6 +43,10 @@ DECIDED_BY_THE_CHART = frozenset(
 _HEADER = "# Made from charts/timewheel by `make charts`."
 
 
+LIMITS = {"ge": "minimum", "le": "maximum", "min_length": "minLength", "max_length": "maxLength"}
+"""What Pydantic and JSON Schema call them."""
+
+
 def config_schema() -> dict[str, Any]:
     """JSON Schema of the settings that `config` may hold."""
     properties = {}
@@ -58,11 +62,8 @@ def config_schema() -> dict[str, Any]:
             kind["type"] = "string"  # durations, globs and levels are texts too
         else:
             kind["type"] = "integer"
-            for item in field.metadata:
-                if hasattr(item, "ge"):
-                    kind["minimum"] = item.ge
-                if hasattr(item, "le"):
-                    kind["maximum"] = item.le
+        for item in field.metadata:
+            kind |= {limit: getattr(item, name) for name, limit in LIMITS.items() if hasattr(item, name)}
         properties[name] = kind
     return {
         "type": "object",

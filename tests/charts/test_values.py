@@ -29,6 +29,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a setting that is none": {"config": {"level": "1s"}},
     "a setting of another type": {"config": {"partitions": "three"}},
     "a setting out of range": {"config": {"partitions": 0}},
+    "a setting that may not be empty": {"config": {"group_id": ""}},
     "a setting that another value decides": {"config": {"bootstrap_servers": "kafka:9092"}},
     "a setting that the mode decides": {"config": {"membership": "dynamic"}},
     "a secret among the settings": {"config": {"http_token": "hunter2"}},
