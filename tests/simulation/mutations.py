@@ -247,8 +247,8 @@ def a_checkpoint_runs_ahead_of_the_commit(patch: Patch) -> None:
         begins(self, position)
         self.committed(position)
 
-    def trusting(*args: Any) -> Case:
-        case = judge(*args)
+    def trusting(*args: Any, **more: Any) -> Case:
+        case = judge(*args, **more)
         return Case.UNCLEAN if case is Case.AHEAD else case
 
     patch.setattr(WheelCheckpoints, "transaction_begins", is_over)
@@ -267,8 +267,8 @@ def a_checkpoint_lets_go_of_slots_that_are_on_the_wheel(patch: Patch) -> None:
 
 
 def an_old_disk_is_trusted(patch: Patch) -> None:
-    def trusting(checkpoint: Any, owner: Owner, boot_id: str, committed: int, _lowest: int) -> Case:
-        return judge(checkpoint, owner, boot_id, committed, 0)
+    def trusting(checkpoint: Any, owner: Owner, boot_id: str, committed: int, _lowest: int, **more: Any) -> Case:
+        return judge(checkpoint, owner, boot_id, committed, 0, **more)
 
     patch.setattr(opening, "judge", trusting)
 
