@@ -237,6 +237,7 @@ class Loop:
             if self._health.topics_made_anew != self._topics_made_anew:
                 raise ClientsLostError("a schedule topic was deleted and created again")
             self._outages.look_again()
+            self._intake.tell_held_back()
             self._accounts.tell(self.sources, self._intake.known_end)
             if self._intake.assigned is not None:
                 wheel = self._settings.topic_names.wheel

@@ -152,7 +152,6 @@ class EnqueueGet:
         """
         self._reopen()
         self._resume()
-        self._tell_held_back()
         count, room = 0, self._limit
         is_whole = any(
             source.is_best_read_whole for place, source in self.sources.items() if place in self._offered_last
@@ -183,6 +182,22 @@ class EnqueueGet:
             return 0, 0
         self._limit = self._fitting(messages)
         return len(messages), self._hand_over(self._runs(messages))
+
+    def tell_held_back(self) -> None:
+        """Now and then: which partitions cannot be read on before a producer's transaction ends."""
+        held_back, before = self._held_back.look(self._paused), self._health.held_back
+        if held_back == before:
+            return
+        self._health.held_back = held_back
+        for place in sorted(held_back - before):
+            log.warning(
+                "records held back",
+                partition=_name(place),
+                operator_action="find the producer with 'kafka-transactions.sh describe-producers' for that partition; "
+                "its transaction is open, and what is written behind it can be read once that ends",
+            )
+        for place in sorted(before - held_back):
+            log.info("records no longer held back", partition=_name(place))
 
     def known_end(self, place: Place) -> int | None:
         """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""
@@ -467,21 +482,6 @@ class EnqueueGet:
         self._behind.discard(place)
         self._left.pop(place, None)
         self._held_back.forget(place)
-
-    def _tell_held_back(self) -> None:
-        held_back, before = self._held_back.look(self._paused), self._health.held_back
-        if held_back == before:
-            return
-        self._health.held_back = held_back
-        for place in sorted(held_back - before):
-            log.warning(
-                "records held back",
-                partition=_name(place),
-                operator_action="find the producer with 'kafka-transactions.sh describe-producers' for that partition; "
-                "its transaction is open, and what is written behind it can be read once that ends",
-            )
-        for place in sorted(before - held_back):
-            log.info("records no longer held back", partition=_name(place))
 
     def _tell_assignment(self) -> None:
         self._health.places = frozenset(self.sources)

@@ -13,8 +13,6 @@ from sidecar.intake.reopening import Place
 HELD_BACK_AFTER_MS = 10_000
 """Ordinary transactions take milliseconds, and our own end after so long by default."""
 
-LOOK_EVERY_MS = 1_000
-
 
 class HeldBack:
     """Which they are.
@@ -29,8 +27,6 @@ class HeldBack:
         self._ends: dict[Place, int] = {}
         """Where the consumer has met the end of what it may read."""
         self._since_ms: dict[Place, float] = {}
-        self._looked_ms = clock.monotonic_ms()
-        self._found: frozenset[Place] = frozenset()
 
     def reached_end(self, place: Place, offset: int) -> None:
         """The consumer may read no further just now."""
@@ -44,21 +40,16 @@ class HeldBack:
         self._since_ms.pop(place, None)
 
     def look(self, not_read: Collection[Place]) -> frozenset[Place]:
-        """Those that have been held back for a while; looks once a second.
+        """Those that have been held back for a while, as far as one who asks now and then can tell.
 
         Args:
             not_read: partitions that are paused: what is known of them is old.
         """
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._looked_ms >= LOOK_EVERY_MS:
-            self._looked_ms = now_ms
-            for place, offset in self._ends.items():
-                end = None if place in not_read else self._known_end(place)
-                if end is None or end <= offset:
-                    self._since_ms.pop(place, None)
-                else:
-                    self._since_ms.setdefault(place, now_ms)
-            self._found = frozenset(
-                place for place, since_ms in self._since_ms.items() if now_ms - since_ms >= HELD_BACK_AFTER_MS
-            )
-        return self._found
+        for place, offset in self._ends.items():
+            end = None if place in not_read else self._known_end(place)
+            if end is None or end <= offset:
+                self._since_ms.pop(place, None)
+            else:
+                self._since_ms.setdefault(place, now_ms)
+        return frozenset(place for place, since_ms in self._since_ms.items() if now_ms - since_ms >= HELD_BACK_AFTER_MS)

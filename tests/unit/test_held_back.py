@@ -1,11 +1,15 @@
 """What an open transaction of a producer holds back is told, once it has lasted."""
 
-from sidecar.intake.held_back import HELD_BACK_AFTER_MS, LOOK_EVERY_MS, HeldBack
+import pytest
+
+from sidecar.intake.held_back import HELD_BACK_AFTER_MS, HeldBack
 from tests.support.logged import logged
 from tests.unit.test_health import a_health
 from tests.unit.test_reading import Fetched, reading
 
 PLACE = ("SCHEDULE_TOPIC_XXXX-wheel", 0)
+LOOK_EVERY_MS = 1_000
+"""How often the loop asks."""
 
 
 class Log:
@@ -62,15 +66,16 @@ def test_transactions_one_after_another_are_no_single_long_one() -> None:
         log.held_back.reached_end(PLACE, offset)
 
 
-def test_the_log_and_the_status_say_so() -> None:
+def test_the_log_and_the_status_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     intake = reading(Fetched(fetched=0))
-    intake._held_back._found = frozenset([PLACE])
+    found = frozenset([PLACE])
+    monkeypatch.setattr(HeldBack, "look", lambda *_: found)
     with logged() as lines:
-        intake.read(0)
+        intake.tell_held_back()
         (warning,) = intake._health.warnings()
-        intake.read(0)
-        intake._held_back._found = frozenset()
-        intake.read(0)
+        intake.tell_held_back()
+        found = frozenset()
+        intake.tell_held_back()
     assert warning.startswith("SCHEDULE_TOPIC_XXXX-wheel-0: a producer's transaction is open")
     assert [line["event"] for line in lines] == ["records held back", "records no longer held back"]
     assert intake._health.warnings() == []
