@@ -74,7 +74,12 @@ def outside_consumer(settings: Settings, *, role: str) -> Consumer:
 def committed_offsets(
     consumer: Consumer, places: Sequence[TopicPartition], timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """The group's progress by topic and partition; places that have none are left out.
+    """The group's offsets by topic and partition, as `committed_progress` finds them."""
+    return {(place.topic, place.partition): place.offset for place in committed_progress(consumer, places, timeout_s)}
+
+
+def committed_progress(consumer: Consumer, places: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    """The group's progress, with the metadata beside the offsets; places that have none are left out.
 
     An admin client's ListConsumerGroupOffsets ends the whole process (``Assertion `eonce->refcnt > 0' failed``) where a
     broker goes away meanwhile: confluentinc/librdkafka issue 3663 and pull request 5397, seen with 2.16.
@@ -91,7 +96,7 @@ def committed_offsets(
         raise
     if refused := next((place.error for place in found if place.error is not None), None):
         raise KafkaException(refused)
-    return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
+    return [place for place in found if place.offset >= 0]
 
 
 def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:

@@ -13,7 +13,8 @@ from connectors.contract import TopicKind
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
-from sidecar.clients import committed_offsets, outside_consumer
+from sidecar.clients import committed_progress, outside_consumer
+from sidecar.dispatch.wheel_progress import needed_from
 from sidecar.errors import UsageError
 from sidecar.intake.progress import SET_BY_OPERATOR
 from sidecar.kafka_failure import failure
@@ -40,7 +41,11 @@ def register(app: typer.Typer) -> None:
 
 @with_settings(only=_SETTINGS)
 def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show each schedule partition's committed offset beside its log."""
+    """Show each schedule partition's committed offset beside its log.
+
+    What lies before it is done on a level; on the wheel it may wait. Kafka has to keep all from the offset that is
+    needed.
+    """
     admin = topics.reach_kafka(settings)
     known = admin.list_topics(timeout=_TIMEOUT_S).topics
     places = [
@@ -49,25 +54,28 @@ def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", hel
         if topic in known
         for partition in known[topic].partitions
     ]
-    committed = _committed(settings, places)
+    committed = {(place.topic, place.partition): place for place in _committed(settings, places)}
     begins, ends = _offsets(admin, places, OffsetSpec.earliest()), _offsets(admin, places, OffsetSpec.latest())
     rows = [
         {
             "topic": place.topic,
             "partition": place.partition,
-            "committed": committed.get((place.topic, place.partition)),
+            "needed": None if found is None else _needed_from(settings, found),
+            "committed": None if found is None else found.offset,
             "begin": begins[place.topic, place.partition],
             "end": ends[place.topic, place.partition],
         }
-        for place in places
+        for place, found in ((place, committed.get((place.topic, place.partition))) for place in places)
     ]
     if as_json:
         typer.echo(json.dumps({"group_id": settings.group_id, "partitions": rows}, indent=2))
         return
-    table = Table("topic", "partition", "committed", "log begins", "log ends")
+    table = Table("topic", "partition", "log begins", "needed from", "committed", "log ends")
     for row in rows:
-        shown = "none" if row["committed"] is None else str(row["committed"])
-        table.add_row(str(row["topic"]), str(row["partition"]), shown, str(row["begin"]), str(row["end"]))
+        shown = [str(row[name]) for name in ("topic", "partition", "begin")]
+        shown += ["none" if row["committed"] is None else "not known" if row["needed"] is None else str(row["needed"])]
+        shown += ["none" if row["committed"] is None else str(row["committed"]), str(row["end"])]
+        table.add_row(*shown)
     with paged() as console:
         console.print(table)
 
@@ -119,10 +127,16 @@ def set_progress(
         typer.echo(f"{place.topic}-{partition} goes on at offset {offset}{skipped}")
 
 
-def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
+def _needed_from(settings: Settings, found: TopicPartition) -> int | None:
+    """The lowest offset whose record is still needed; None where nobody knows."""
+    is_wheel = settings.topic_names.kind(found.topic) is TopicKind.WHEEL
+    return needed_from(found.metadata or "", found.offset) if is_wheel else found.offset
+
+
+def _committed(settings: Settings, places: list[TopicPartition]) -> list[TopicPartition]:
     try:
         with outside_consumer(settings, role="progress") as consumer:
-            return committed_offsets(consumer, places, _TIMEOUT_S)
+            return committed_progress(consumer, places, _TIMEOUT_S)
     except KafkaException as error:
         kafka = error.args[0]
         raise failure(kafka, f"the progress of group '{settings.group_id}' cannot be read: {kafka.str()}") from error

@@ -86,7 +86,7 @@ class WheelPartition:
         start: committed offset and metadata, and the log's end.
         copies: what this group's own records on the wheel topic carry.
         outages: destinations that take nothing just now.
-        owner: whose the directory is.
+        owner: whose the directory is; when its progress began is told by the start.
         tell_outcomes: told after each commit what it made final, and the committed offset: by the offset of the
             cancel, ``cancelled``, ``too_late`` or ``unknown``.
         monotonic_ms: a clock that never steps, for what is done now and then: the time that is told stands still after
@@ -126,18 +126,19 @@ class WheelPartition:
         self._at_hand_bytes = settings.at_hand_bytes
         self._tell_outcomes = tell_outcomes
         # 1. What was committed.
-        progress = WheelProgress.decode(start.metadata, start.offset, settings.plan)
+        progress = WheelProgress.decode(start.metadata, start.offset, settings.plan, now_ms)
         self._committed = self._taken_position = start.offset
         self._taken_watermark = progress.watermark
         self._committed_lowest_needed = self._taken_lowest_needed = progress.lowest_needed
         self._oldest_pending = progress.lowest_needed
+        self._begun_ms = progress.begun_ms
         self._is_plan_old = progress.plans.since[-1][1] != settings.plan
         """Whether the settings hold only after a later start."""
         # 2. What is on disk.
         opened = open_store(
             settings.directory / f"wheel-{partition}",
             fs,
-            owner,
+            owner._replace(begun_ms=self._begun_ms),
             slots_total=settings.slots_total,
             precision_ms=settings.plan.precision_ms,
             quota_bytes=settings.disk_quota_bytes,
@@ -145,7 +146,6 @@ class WheelPartition:
             lowest_needed_offset=progress.lowest_needed,
             live_from_ms=progress.watermark[0],
             was_unreadable=was_unreadable,
-            is_set=start.is_offset_alone,
         )
         self.case = opened.case
         self._store = opened.store
@@ -199,6 +199,17 @@ class WheelPartition:
             committed=start.offset,
             lowest_needed=progress.lowest_needed,
         )
+        if opened.was_of is not None and opened.was_of[:3] != owner[:3]:
+            log.warning(
+                "files of another",
+                partition=partition,
+                cluster_id=opened.was_of.cluster_id,
+                topic_id=opened.was_of.topic_id,
+                group_id=opened.was_of.group_id,
+                operator_action="nothing, if the topic was made anew, or the directory is another's; if topic_prefix, "
+                "group_id or bootstrap_servers was changed, what waits there is delivered only by a sidecar that has "
+                "them as they were",
+            )
         if start.offset > start.begin_offset and start.is_offset_alone:
             log.warning(
                 "wheel begins anew",
@@ -396,6 +407,7 @@ class WheelPartition:
             hits_ahead=tuple(hit - offset for hit in self._intake.decisions.hits_ahead(offset)),
             buried=tuple(replacement - lowest_needed for replacement in buried),
             open_below=offset - self._cancels.open_from(lowest_needed, offset),
+            begun_ms=self._begun_ms,
         ).encode()
 
     @property

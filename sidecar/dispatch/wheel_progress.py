@@ -42,13 +42,17 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     open_below: Offset | None = msgspec.field(name="c", default=None)
     """How far below I the first cancel stands that a copy may still come for, or that has taken out one from L on; 0:
     there is none. None: an earlier version has not told."""
+    begun_ms: Int64 = msgspec.field(name="t", default=0)
+    """When it began: for a new group, or at an offset that an operator has set. Files of another beginning know
+    nothing of this one."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def decode(cls, metadata: str, committed_offset: int, plan: Plan) -> "WheelProgress":
-        """Progress from a commit's metadata; a fresh one for a new partition, or one that an operator has set.
+    def decode(cls, metadata: str, committed_offset: int, plan: Plan, now_ms: int) -> "WheelProgress":
+        """Progress from a commit's metadata; one that begins now for a new partition, or one that an operator has
+        set.
 
         The plan holds from the committed offset on; where there is no room for one more, the last that is committed
         does, and a start after older messages are done takes the plan over.
@@ -57,7 +61,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             ProgressError: the metadata is not ours; guessing would lose messages.
         """
         if metadata in ("", SET_BY_OPERATOR):
-            return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)))
+            return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)), begun_ms=now_ms)
         try:
             progress = msgspec.json.decode(metadata, type=cls)
             _check(progress, committed_offset)
@@ -67,6 +71,16 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
             return progress
         return msgspec.structs.replace(progress, plans=changed)
+
+
+def needed_from(metadata: str, committed_offset: int) -> int | None:
+    """L of what is committed; None where that is not ours."""
+    if metadata == SET_BY_OPERATOR:
+        return committed_offset
+    try:
+        return msgspec.json.decode(metadata, type=WheelProgress).lowest_needed
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def _check(progress: WheelProgress, committed_offset: int) -> None:

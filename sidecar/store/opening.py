@@ -11,7 +11,7 @@ from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import CorruptFile, StoreError, UnknownFormatVersion, WrongFileSize, is_unreadable
 from sidecar.store.files import FileSystem, read_full
 from sidecar.store.payload_log import PayloadLog
-from sidecar.store.recovery import Case, Owner, judge
+from sidecar.store.recovery import Case, Owner, judge, owner_of
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import (
     CHECKPOINT,
@@ -35,6 +35,8 @@ class Opened(NamedTuple):
     case: Case
     complete_to_offset: int
     extra: dict[str, Any]
+    was_of: Owner | None = None
+    """Whose the files were that were of no use because they are another's."""
 
 
 def open_store(
@@ -49,7 +51,6 @@ def open_store(
     live_from_ms: int,
     quota_bytes: int | None = None,
     was_unreadable: bool = False,
-    is_set: bool = False,
 ) -> Opened:
     """Open a directory as `recovery` says; what is of no use is removed.
 
@@ -58,13 +59,12 @@ def open_store(
         live_from_ms: the watermark's time; slots before it are done.
         quota_bytes: the most that `put` lets the store grow to, but never less than `quota_bytes_min`.
         was_unreadable: whether the try before has met a sector that cannot be read: a second time counts as damage.
-        is_set: as `judge` takes it.
 
     Raises OSError: nothing is held open, and another try may succeed.
     """
     fs.makedirs(directory)
     try:
-        case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset, is_set)
+        case, checkpoint = _examine(directory, fs, owner, committed_offset, lowest_needed_offset)
     except OSError as error:
         if not _is_damage(error, was_unreadable):
             raise
@@ -87,7 +87,8 @@ def open_store(
     _remove(directory, fs)
     store, _ = _open(directory, fs, owner, slots_total, precision_ms, quota_bytes, None)
     store.advance(live_from_ms)
-    return Opened(store, case, lowest_needed_offset, {})
+    was_of = owner_of(checkpoint) if checkpoint is not None and case is Case.FOREIGN else None
+    return Opened(store, case, lowest_needed_offset, {}, was_of)
 
 
 def _is_damage(error: StoreError | OSError, was_unreadable: bool) -> bool:
@@ -121,7 +122,7 @@ def check_store(directory: Path, fs: FileSystem) -> list[str]:
 
 
 def _examine(
-    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int, is_set: bool
+    directory: Path, fs: FileSystem, owner: Owner, committed_offset: int, lowest_needed_offset: int
 ) -> tuple[Case, Checkpoint | None]:
     try:
         checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
@@ -129,8 +130,7 @@ def _examine(
         return Case.UNKNOWN, None
     except CorruptFile:
         return Case.CORRUPT, None
-    case = judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset, is_set=is_set)
-    return case, checkpoint
+    return judge(checkpoint, owner, boot_id(), committed_offset, lowest_needed_offset), checkpoint
 
 
 def _open(

@@ -9,7 +9,7 @@ the offset up to which the checkpoint says the files are complete.
               or cannot be read, twice in a row    bad sector
     UNKNOWN   another format version               another Timewheel has written it                    rebuild from L
     FOREIGN   other cluster, topic, group, layout  directory copied; topic made anew; setting changed  rebuild from L
-    SET       nothing committed beside I           an operator has set progress                        rebuild from L
+    ANEW      progress that began at another time  set by an operator; group deleted; none committed   rebuild from L
     STALE     F < L                                another replica owned it since; an old volume       rebuild from L
     AHEAD     F > I                                progress set back by an operator                    rebuild from L
     REBOOTED  unclean, and another boot            power loss, kernel panic: pages may be lost         rebuild from L
@@ -20,8 +20,9 @@ the offset up to which the checkpoint says the files are complete.
 UNCLEAN also makes the wheel anew from the timer log. In both of the last cases all of the timer log is read once and
 compared with its CRCs.
 
-SET: the watermark is gone that told what is delivered from what waits. What an operator wants to have skipped would be
-delivered from the files, and what was delivered once more.
+ANEW: the watermark is gone that told what is delivered from what waits. What an operator wants to have skipped would be
+delivered from the files, and what is to be delivered once more would not be. That holds for each replica's directory,
+for ever: so what is committed carries the time at which it began, and so does each checkpoint.
 
 In every case Kafka is then read from F (from L where all is rebuilt) up to I, and what the watermark says is done is
 skipped. No case needs a repair by hand.
@@ -40,7 +41,7 @@ class Case(StrEnum):
     CORRUPT = "corrupt"
     UNKNOWN = "unknown-version"
     FOREIGN = "foreign"
-    SET = "progress-set"
+    ANEW = "begun-anew"
     STALE = "stale"
     AHEAD = "ahead"
     REBOOTED = "rebooted"
@@ -62,6 +63,20 @@ class Owner(NamedTuple):
     partition: int
     layout: str
     """What the files' arrangement depends on: slots, precision, parser version."""
+    begun_ms: int = 0
+    """When the group's progress began, by the clock of whoever began it."""
+
+
+def owner_of(checkpoint: Checkpoint) -> Owner:
+    """Whose the files are that it tells of."""
+    return Owner(
+        checkpoint.cluster_id,
+        checkpoint.topic_id,
+        checkpoint.group_id,
+        checkpoint.partition,
+        checkpoint.plan,
+        checkpoint.extra.get("begun_ms", 0),
+    )
 
 
 def judge(
@@ -70,25 +85,18 @@ def judge(
     boot_id: str,
     committed_offset: int,
     lowest_needed_offset: int,
-    *,
-    is_set: bool = False,
 ) -> Case:
     """The case of a checkpoint that could be read; CORRUPT, UNKNOWN and a damaged wheel are for the caller to find.
 
     Args:
         committed_offset: I.
         lowest_needed_offset: L.
-        is_set: whether nothing is committed beside I.
     """
     if checkpoint is None:
         return Case.EMPTY
-    found = Owner(
-        checkpoint.cluster_id, checkpoint.topic_id, checkpoint.group_id, checkpoint.partition, checkpoint.plan
-    )
+    found = owner_of(checkpoint)
     if found != owner:
-        return Case.FOREIGN
-    if is_set:
-        return Case.SET
+        return Case.ANEW if found._replace(begun_ms=owner.begun_ms) == owner else Case.FOREIGN
     if checkpoint.complete_to_offset < lowest_needed_offset:
         return Case.STALE
     if checkpoint.complete_to_offset > committed_offset:

@@ -551,7 +551,7 @@ class TimerStore:
             slots_total=self._wheel.slots_total,
             precision_ms=self._wheel.precision_ms,
             wheel_crc=wheel_crc,
-            extra={**extra, "boot_id": boot_id()},
+            extra={**extra, "boot_id": boot_id(), "begun_ms": self._owner.begun_ms},
         )
         checkpoints.save(self._directory / CHECKPOINT, checkpoint, self._fs, durable=wheel_crc is not None)
         return needed

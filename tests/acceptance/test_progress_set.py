@@ -1,5 +1,6 @@
 """An operator sets the progress of a wheel partition while messages wait in it."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -33,7 +34,11 @@ def out(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> Sequence[str]:
 def test_to_the_end_skips_what_waits_and_repeats_nothing_though_the_directory_is_kept(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, out: Sequence[str]
 ) -> None:
+    needed = shown(kafka, prefix, sidecar)["needed"]
+    assert needed <= COUNT  # where the first stands that waits, or as it was when it was last looked for
+    assert shown(kafka, prefix, sidecar) == {"begin": 0, "needed": needed, "committed": 2 * COUNT, "end": 2 * COUNT}
     to_the_end(kafka, prefix, sidecar)
+    assert shown(kafka, prefix, sidecar) == {"begin": 0, "needed": 2 * COUNT, "committed": 2 * COUNT, "end": 2 * COUNT}
     sidecar.start()
     assert sidecar.pending() == 0
     assert "wheel begins anew" in {event["event"] for event in sidecar.events()}
@@ -66,9 +71,22 @@ def test_another_tool_that_sets_it_stops_the_partition_which_says_how_to_choose(
     judge(out, kafka.read([f"{prefix}orders"], COUNT)).assert_exactly_once()
 
 
+def group(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> list[str]:
+    return [
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix),
+        *("--group-id", str(sidecar.settings["group_id"])),
+    ]
+
+
+def shown(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> dict[str, int]:
+    """What ``progress show`` tells of the wheel's partition."""
+    told = json.loads(timewheel("progress", "show", *group(kafka, prefix, sidecar), "--json").stdout)
+    (place,) = (place for place in told["partitions"] if place["topic"] == wheel_topic(prefix))
+    return {name: place[name] for name in ("begin", "needed", "committed", "end")}
+
+
 def to_the_end(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
-    options = ["--bootstrap-servers", kafka.bootstrap_servers, "--topic-prefix", prefix]
-    options += ["--group-id", str(sidecar.settings["group_id"]), "--topic", wheel_topic(prefix), "--partition", "0"]
+    options = [*group(kafka, prefix, sidecar), "--topic", wheel_topic(prefix), "--partition", "0"]
 
     def chosen() -> bool:
         ended = timewheel("progress", "set", *options, "--to", "end")

@@ -9,9 +9,10 @@ from sidecar.plan import Plan
 METADATA_MAX_BYTES = 4_096
 """Kafka's default for ``offset.metadata.max.bytes``."""
 COMMITTED = 1_000
+NOW_MS = 1_700_000_000_000
 PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=500_000, levels="1s 5s")
 OLD = Plan(roll_window_ms=90_000, precision_ms=500, max_delay_ms=400_000, levels="2s")
-_FRESH = WheelProgress.decode("", COMMITTED, PLAN)
+_FRESH = WheelProgress.decode("", COMMITTED, PLAN, NOW_MS)
 DICTIONARY = ('"r":', '"s":', '"m":', '"l":', '"p":', '"w":', '"h":', "[[", "]]", "-1", "9223372036854775808", "1e9")
 SEEDS = (
     b"",
@@ -19,7 +20,7 @@ SEEDS = (
     LevelProgress(17).encode().encode(),
     _FRESH.encode().encode(),
     WheelProgress(
-        watermark=(1_700_000_000_000, 900),
+        watermark=(NOW_MS, 900),
         lowest_needed=700,
         plans=_FRESH.plans.changed(800, OLD).changed(900, PLAN),
         hits_ahead=(0, 4),
@@ -39,11 +40,11 @@ def fuzz_one(data: bytes) -> None:
     assert LevelProgress.decode(level.encode()) == level
     assert level.rejected_below in _INT64
     try:
-        progress = WheelProgress.decode(metadata, COMMITTED, PLAN)
+        progress = WheelProgress.decode(metadata, COMMITTED, PLAN, NOW_MS)
     except ProgressError as error:
         assert 0 < len(str(error)) < 1_000
         return
-    assert WheelProgress.decode(progress.encode(), COMMITTED, PLAN) == progress
+    assert WheelProgress.decode(progress.encode(), COMMITTED, PLAN, 0) == progress
     assert 0 <= progress.lowest_needed <= COMMITTED
     assert progress.watermark == NOTHING_DONE or all(part in _INT64 for part in progress.watermark)
     assert all(0 <= ahead < 2**62 for ahead in progress.hits_ahead)

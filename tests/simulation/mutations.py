@@ -97,8 +97,8 @@ def a_plan_holds_for_what_was_read_before_it(patch: Patch) -> None:
         WheelProgress,
         "decode",
         classmethod(
-            lambda cls, metadata, offset, plan, decode=WheelProgress.decode.__func__: _with_plan(
-                decode(cls, metadata, offset, plan), plan
+            lambda cls, metadata, offset, plan, now_ms, decode=WheelProgress.decode.__func__: _with_plan(
+                decode(cls, metadata, offset, plan, now_ms), plan
             )
         ),
     )
@@ -109,6 +109,7 @@ def _with_plan(progress: WheelProgress, plan: Plan) -> WheelProgress:
         watermark=progress.watermark,
         lowest_needed=progress.lowest_needed,
         plans=type(progress.plans)(((0, plan),)),
+        begun_ms=progress.begun_ms,
     )
 
 

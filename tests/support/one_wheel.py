@@ -39,6 +39,7 @@ def opened(
     tell_outcomes: Callable[[Mapping[int, str], int], None] = lambda _outcomes, _committed: None,
     quota_bytes: int | None = None,
     monotonic_ms: Callable[[], float] | None = None,
+    topic_id: str = "topic",
 ) -> WheelPartition:
     """From the committed offset and metadata, with the log's end."""
     return WheelPartition(
@@ -49,7 +50,7 @@ def opened(
         parser=WheelParser(Parser(TopicNames()), WHEEL, 0, COPIES),
         copies=COPIES,
         outages=no_outages() if outages is None else outages,
-        owner=Owner("cluster", "topic", "group", 0, f"{slots} of {plan.precision_ms} ms"),
+        owner=Owner("cluster", topic_id, "group", 0, f"{slots} of {plan.precision_ms} ms"),
         fs=RealFileSystem(),
         now_ms=now_ms,
         tell_outcomes=tell_outcomes,

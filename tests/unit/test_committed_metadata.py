@@ -23,7 +23,7 @@ def plan(**changes: object) -> str:
 
 
 def test_a_plan_of_ours_is_read() -> None:
-    progress = WheelProgress.decode(plan(), 10, PLAN)
+    progress = WheelProgress.decode(plan(), 10, PLAN, NOW_MS)
     assert [since for since, _ in progress.plans.since] == [0, 10]
 
 
@@ -46,7 +46,7 @@ def test_a_plan_of_ours_is_read() -> None:
 )
 def test_a_wheel_partition_stops_at_any_other(metadata: str) -> None:
     with pytest.raises(ProgressError, match="not Timewheel's"):
-        WheelProgress.decode(metadata, 10, PLAN)
+        WheelProgress.decode(metadata, 10, PLAN, NOW_MS)
 
 
 @pytest.mark.parametrize("metadata", [DEEP, '{"r":-1}', '{"r":99999999999999999999}', "[]", ""])
@@ -87,9 +87,9 @@ def test_a_hundred_changes_of_settings_fit_beside_a_message_that_waits(tmp_path:
 
 
 def test_the_settings_before_hold_while_there_is_no_room_for_others() -> None:
-    progress = WheelProgress.decode("", 0, PLAN)
+    progress = WheelProgress.decode("", 0, PLAN, NOW_MS)
     for number in range(1, 100):
         plan = msgspec.structs.replace(PLAN, max_delay_ms=number)
-        before, progress = progress, WheelProgress.decode(progress.encode(), number, plan)
+        before, progress = progress, WheelProgress.decode(progress.encode(), number, plan, NOW_MS)
     assert progress.plans == before.plans
     assert [progress.plans.of(number).max_delay_ms for number in range(1, 5)] == [1, 2, 3, 4]

@@ -44,10 +44,15 @@ def test_below_what_a_rebuild_needs_it_is_stale() -> None:
     assert judged(complete_to_offset=L) is Case.UNCLEAN
 
 
-def test_where_progress_was_set_it_is_of_no_use_however_it_lies() -> None:
-    assert judge(CHECKPOINT, OWNER, BOOT, 70, 70, is_set=True) is Case.SET
-    assert judge(CHECKPOINT, OWNER, BOOT, I, I, is_set=True) is Case.SET
-    assert judge(None, OWNER, BOOT, I, I, is_set=True) is Case.EMPTY
+def test_of_progress_that_began_at_another_time_it_is_of_no_use_however_it_lies() -> None:
+    begun_anew = OWNER._replace(begun_ms=1_700_000_000_000)
+    for committed, lowest_needed in ((70, 70), (I, I), (I, L)):
+        assert judge(CHECKPOINT, begun_anew, BOOT, committed, lowest_needed) is Case.ANEW
+    assert judge(None, begun_anew, BOOT, I, I) is Case.EMPTY
+    of_that_time = {**CHECKPOINT.extra, "begun_ms": begun_anew.begun_ms}
+    assert judge(msgspec.structs.replace(CHECKPOINT, extra=of_that_time), begun_anew, BOOT, I, L) is Case.UNCLEAN
+    assert judged(extra=of_that_time) is Case.ANEW
+    assert judged(extra=of_that_time, group_id="x") is Case.FOREIGN
 
 
 def test_beyond_the_committed_offset_it_is_ahead() -> None:
