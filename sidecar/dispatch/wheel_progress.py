@@ -42,7 +42,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     open_below: Offset | None = msgspec.field(name="c", default=None)
     """How far below I the first cancel stands that a copy may still come for, or that has taken out one from L on; 0:
     there is none. None: an earlier version has not told."""
-    begun_ms: Int64 = msgspec.field(name="t", default=0)
+    begun_ms: Int64 = msgspec.field(name="s", default=0)
     """When it began: for a new group, or at an offset that an operator has set. Files of another beginning know
     nothing of this one."""
 
