@@ -15,7 +15,9 @@ _QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
 _ACCURACY = 10_000
 _NOT_EXPECTED = ("cancelled", "cancel_ignored", "rejected", "pending")
 _FAULTY = [verdict.value for verdict in model.FAULTY]
-_GRAVITY = {verdict: place for place, verdict in enumerate(_FAULTY)}
+_GRAVITY = {verdict: number for number, verdict in enumerate(_FAULTY)}
+_IN_ORDER = ("due_ms", "id", "topic", "partition", "offset")
+"""No two messages are asked for by one record: which of them a report names, and in what order, is no chance."""
 
 
 class Answers(NamedTuple):
@@ -73,7 +75,7 @@ class Answers(NamedTuple):
             F.create_map(*(F.lit(part) for pair in _GRAVITY.items() for part in pair)), F.col("verdict")
         )
         bad = self.verdicts.where(F.col("verdict").isin(_FAULTY))
-        rows = bad.orderBy(gravity, "due_ms", "id").limit(model.MAX_FAULTY).collect()
+        rows = bad.orderBy(gravity, *_IN_ORDER).limit(model.MAX_FAULTY).collect()
         total = len(rows) if len(rows) < model.MAX_FAULTY else bad.count()
         named = tuple(
             model.Faulty(
@@ -117,7 +119,7 @@ class Answers(NamedTuple):
 
     def rolled(self) -> model.Bounded[model.Rolled]:
         rows = self.verdicts.where("rolls > 0")
-        shown = rows.orderBy(F.col("rolls").desc(), "due_ms").limit(model.MAX_ROWS).collect()
+        shown = rows.orderBy(F.col("rolls").desc(), *_IN_ORDER).limit(model.MAX_ROWS).collect()
         total = len(shown) if len(shown) < model.MAX_ROWS else rows.count()
         named = (model.Rolled(**_picked(row, "id", "topic", "partition", "offset", "due_ms", "rolls")) for row in shown)
         return model.Bounded(rows=tuple(named), left_out=total - len(shown))

@@ -86,6 +86,22 @@ def test_what_was_redriven_twice_was_never_due_and_is_named(spark: SparkSession)
     assert (report.verdicts.duplicate, report.due_over_time) == (1, ())
 
 
+def test_messages_that_rolled_equally_often_and_are_due_together_are_named_in_the_order_of_their_ids(
+    spark: SparkSession,
+) -> None:
+    rolled = spark.range(9, -1, -1, numPartitions=3).select(
+        F.concat(F.lit("m"), "id").alias("id"),
+        F.lit("SCHEDULE_TOPIC_XXXX-wheel").alias("topic"),
+        F.lit(0).alias("partition"),
+        (9 - F.col("id")).alias("offset"),
+        F.lit(HOUR_MS).alias("due_ms"),
+        F.lit(2).alias("rolls"),
+    )
+    facts = spark.createDataFrame([], SCHEMA)
+    rows = Answers(rolled, facts, NAMES, Rules(as_of_ms=HOUR_MS)).rolled().rows
+    assert [row.id for row in rows] == [f"m{number}" for number in range(10)]
+
+
 def test_notes_that_are_left_out_are_counted() -> None:
     notes = [f"No topic orders-{number} is to be seen." for number in range(model.MAX_ROWS + 50)]
     shown = bounded(notes)
