@@ -93,6 +93,9 @@ CONTROL_HEADERS = frozenset(
 )
 """Instructions to the sidecar; a delivered record does not carry them."""
 
+CANCEL_HEADERS = frozenset(map(str, (Header.TIMER_DEL_UNIQKEY, Header.TIMER_REPLACE_UNIQKEY)))
+"""Each names the pending message that its record takes back."""
+
 GENERATED_HEADERS = frozenset(
     map(
         str,

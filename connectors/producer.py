@@ -20,9 +20,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from connectors.client_options import SCHEDULING, check_protected, for_consumer, for_producer
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
-from connectors.contract import DEFAULT_LEVELS, DelayLevels, Header, TopicNames, is_legal_topic_name
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames, is_legal_topic_name
 from connectors.event_log import EventLog
 from connectors.extras import how_to_install
+from connectors.header_names import REAL_QID, REAL_TOPIC, UNIQ_KEY
 from connectors.kafka import BY_KEY, HEADER_ERRORS
 from connectors.kafka_errors import is_about_group, with_remedy
 from connectors.lasting_producer import LastingProducer
@@ -71,9 +72,6 @@ _REMEMBERED_MAX = 10_000
 _ROOM_WAIT_S = 0.1
 _SERVE_S = 0.05
 
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_REAL_QID = str(Header.REAL_QID)
 _NOTHING_GIVEN: tuple[Carried, bytes] = ([], b"")
 
 
@@ -226,7 +224,7 @@ class ScheduledProducer:
         timeout_s: float,
     ) -> Receipt:
         deadline = Deadline(self._clients.clock, timeout_s)
-        is_free = key is None and not any(name == _REAL_QID for name, _ in written)
+        is_free = key is None and not any(name == REAL_QID for name, _ in written)
         partition, refused = BY_KEY, set[int]()
         for attempt in range(1, SYNC_ATTEMPTS + 1):
             self._produce(schedule_topic, value, key, partition, written, pending, deadline.left_s)
@@ -280,7 +278,7 @@ class ScheduledProducer:
             written, pending = self._prepare(plan, headers, on_receipt)
         else:
             uniq_key = next(self._ids)
-            written, pending = [(_UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
+            written, pending = [(UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
         try:
             self._client_in_use.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
         except (BufferError, KafkaException, TypeError):
@@ -453,7 +451,7 @@ class ScheduledProducer:
             written = [*given, *plan.headers]
         else:
             uniq_key = next(self._ids)
-            written = [*given, (_UNIQ_KEY, uniq_key), *plan.headers]
+            written = [*given, (UNIQ_KEY, uniq_key), *plan.headers]
         pending = PendingReceipt(self, plan, uniq_key, on_receipt)
         if self._tracer is not None:
             pending.span = self._tracer.start(written, plan.schedule_topic, plan.destination, uniq_key)
@@ -496,7 +494,7 @@ class ScheduledProducer:
         if not self._names.is_destination(physical):
             raise ScheduleError(f"'{topic}' is one of Timewheel's or Kafka's own; name the topic to deliver to")
         _make_room(self._destinations)
-        found = self._destinations[topic] = physical, (_REAL_TOPIC, physical.encode())
+        found = self._destinations[topic] = physical, (REAL_TOPIC, physical.encode())
         return found
 
     def _level(self, level: int) -> tuple[str, int]:

@@ -10,8 +10,17 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header, partition_named
+from connectors.contract import CANCEL_HEADERS, CONTROL_HEADERS, GENERATED_HEADERS, partition_named
 from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
+from connectors.header_names import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TIMER_REPLACE_UNIQKEY,
+    UNIQ_KEY,
+)
 from connectors.receipt import Receipt
 
 HeaderPairs = Iterable[tuple[str, bytes | str | None]]
@@ -24,19 +33,14 @@ Carried = list[tuple[str, bytes | None]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
-_DELAY_MS, _DELIVER_MS = str(Header.TIMER_DELAY_MS), str(Header.TIMER_DELIVER_MS)
-_UNIQ_KEY, _REAL_QID = str(Header.UNIQ_KEY), str(Header.REAL_QID)
 
 _SOME_PARTITION: bytes | None = b"0"
 """A legal one, which stands for ``REAL_QID`` where there is none."""
 
-_INSTRUCTIONS = (CONTROL_HEADERS - {_REAL_QID}) | {
-    str(Header.TIMER_DEL_UNIQKEY),
-    str(Header.TIMER_REPLACE_UNIQKEY),
-}
+_INSTRUCTIONS = (CONTROL_HEADERS - {REAL_QID}) | CANCEL_HEADERS
 """What the arguments say; a header that says otherwise would win over them."""
 
-_NOT_KEPT = _INSTRUCTIONS | GENERATED_HEADERS | {_UNIQ_KEY}
+_NOT_KEPT = _INSTRUCTIONS | GENERATED_HEADERS | {UNIQ_KEY}
 """What a replacement does not take over: a copy's proof would make one of it, too, and that of any delay."""
 
 
@@ -83,7 +87,7 @@ def _at(deliver_at: datetime) -> When:
     if deliver_at.utcoffset() is None:
         raise ScheduleError(f"{deliver_at.isoformat()} has no time zone; add one, such as +00:00")
     deliver_ms = epoch_ms(deliver_at)
-    return (_DELIVER_MS, b"%d" % deliver_ms), deliver_ms
+    return (TIMER_DELIVER_MS, b"%d" % deliver_ms), deliver_ms
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +107,7 @@ def _after_ms(delay_ms: int) -> When:
         raise ScheduleError(f"a delay of {delay_ms} ms is negative")
     if delay_ms > MAX_DURATION_MS:
         raise ScheduleError(f"a delay of {delay_ms} ms is too long; the longest is {format_duration(MAX_DURATION_MS)}")
-    return (_DELAY_MS, b"%d" % delay_ms), delay_ms
+    return (TIMER_DELAY_MS, b"%d" % delay_ms), delay_ms
 
 
 def is_whole(number: object) -> bool:
@@ -125,9 +129,9 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
         if name not in _good_names:
             _check_name(name)
         text = given.encode() if isinstance(given, str) else given
-        if name == _UNIQ_KEY:  # of several, the last
+        if name == UNIQ_KEY:  # of several, the last
             uniq_key = text or b""
-        elif name == _REAL_QID:
+        elif name == REAL_QID:
             qid = text
         written.append((name, text))
     if not uniq_key.isascii():
@@ -184,9 +188,9 @@ def cancel_headers(receipt: Receipt) -> Carried:
     """
     check_cancellable(receipt)
     return [
-        (str(Header.TIMER_DEL_UNIQKEY), receipt.id.encode()),
-        (_DELIVER_MS, b"%d" % receipt.deliver_ms),
-        (str(Header.REAL_TOPIC), receipt.topic.encode()),
+        (TIMER_DEL_UNIQKEY, receipt.id.encode()),
+        (TIMER_DELIVER_MS, b"%d" % receipt.deliver_ms),
+        (REAL_TOPIC, receipt.topic.encode()),
     ]
 
 
@@ -195,9 +199,9 @@ def replacement_headers(receipt: Receipt, given: Carried, time: tuple[str, bytes
     kept: Carried = [header for header in given if header[0] not in _NOT_KEPT]
     return [
         *kept,
-        (_UNIQ_KEY, receipt.id.encode()),
-        (str(Header.REAL_TOPIC), receipt.topic.encode()),
-        (str(Header.TIMER_REPLACE_UNIQKEY), receipt.id.encode()),
+        (UNIQ_KEY, receipt.id.encode()),
+        (REAL_TOPIC, receipt.topic.encode()),
+        (TIMER_REPLACE_UNIQKEY, receipt.id.encode()),
         time,
     ]
 

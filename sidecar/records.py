@@ -15,16 +15,14 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from connectors.contract import ErrorCode, Header
+from connectors.contract import ErrorCode
+from connectors.header_names import TIMER_ORIGIN_OFFSET
 
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; names may repeat, values may be null."""
 
 BROUGHT_DUE_MS = 0
 """In place of a due time, of a copy that a replacement brings: it goes as soon as it can."""
-
-
-_TIMER_ORIGIN_OFFSET = str(Header.TIMER_ORIGIN_OFFSET)
 
 
 class Rejection(NamedTuple):
@@ -63,7 +61,7 @@ _decode_headers = msgspec.msgpack.Decoder(Headers).decode
 def brought_by(record: Outgoing, schedule_topic: str) -> int | None:
     """The offset of the replacement that brings the message; None: no replacement does."""
     if record[0] == schedule_topic and record[5] == BROUGHT_DUE_MS:
-        return int(dict(record[4]).get(_TIMER_ORIGIN_OFFSET) or record[6])
+        return int(dict(record[4]).get(TIMER_ORIGIN_OFFSET) or record[6])
     return None
 
 

@@ -25,7 +25,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from connectors.bounded_call import ends_within
-from connectors.contract import Header, TopicKind, TopicNames
+from connectors.contract import TopicKind, TopicNames
+from connectors.header_names import UNIQ_KEY
 from connectors.tracing import TRACEPARENT, context_of
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
 from sidecar.records import Headers, Outgoing, Rejection, source_headers
@@ -36,7 +37,6 @@ QUEUE_RECORDS_MAX = 20_000
 
 STOP_TIMEOUT_S = 2.0
 
-_UNIQ_KEY, _TIMER_ROLL_TIMES = str(Header.UNIQ_KEY), str(Header.TIMER_ROLL_TIMES)
 _NS_PER_MS = 1_000_000
 
 log = structlog.get_logger("timewheel.tracing")
@@ -138,7 +138,7 @@ class DeliverySpans:
                 "messaging.system": "kafka",
                 "messaging.operation.type": "send",
                 "messaging.operation.name": operation,
-                "messaging.message.id": _text(headers.get(_UNIQ_KEY)),
+                "messaging.message.id": _text(headers.get(UNIQ_KEY)),
                 "timewheel.schedule.topic": source.topic,
                 "timewheel.schedule.partition": source.partition,
                 "timewheel.schedule.offset": offset,

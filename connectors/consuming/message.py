@@ -8,8 +8,8 @@ from operator import index
 import msgspec
 from confluent_kafka import Message
 
-from connectors.contract import Header
 from connectors.event_log import EventLog
+from connectors.header_names import ORIGIN_MESSAGE_ID, RECONSUME_TIME, RETRY_TOPIC, UNIQ_KEY
 from connectors.kafka import HEADER_ERRORS
 
 _log = EventLog(logging.getLogger(__name__))
@@ -94,8 +94,6 @@ class ConsumeContext(msgspec.Struct):
 
 
 _NUMBERS = frozenset({"reconsume_times", "retry_level"})
-_RETRY_TOPIC, _RECONSUME_TIME = str(Header.RETRY_TOPIC), str(Header.RECONSUME_TIME)
-_UNIQ_KEY, _ORIGIN_MESSAGE_ID = str(Header.UNIQ_KEY), str(Header.ORIGIN_MESSAGE_ID)
 
 
 def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
@@ -118,11 +116,11 @@ def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
             operator_action="fix the producer that wrote it",
         )
     told = dict(headers)
-    topic, reconsume_times, message_id = read_topic, 0, told.get(_UNIQ_KEY)
+    topic, reconsume_times, message_id = read_topic, 0, told.get(UNIQ_KEY)
     if read_topic == retry_topic:
-        topic = (told.get(_RETRY_TOPIC) or b"").decode(errors="replace") or read_topic
-        reconsume_times = _count(told.get(_RECONSUME_TIME))
-        message_id = told.get(_ORIGIN_MESSAGE_ID) or message_id
+        topic = (told.get(RETRY_TOPIC) or b"").decode(errors="replace") or read_topic
+        reconsume_times = _count(told.get(RECONSUME_TIME))
+        message_id = told.get(ORIGIN_MESSAGE_ID) or message_id
     return ConsumedMessage(
         topic=topic,
         key=message.key(),

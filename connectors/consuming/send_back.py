@@ -19,7 +19,14 @@ from connectors.client_options import for_producer
 from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage, Headers
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
-from connectors.contract import Header
+from connectors.header_names import (
+    CONSUMER_GROUP,
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+)
 from connectors.kafka import BY_KEY
 from connectors.lasting_producer import LastingProducer, OnDelivery
 
@@ -39,19 +46,7 @@ DEAD_LETTER = -1
 OnAnswer = Callable[[KafkaError | None], None]
 """Told None once Kafka has the record, else why it is not known to have it."""
 
-_REPLACED = frozenset(
-    map(
-        str,
-        (
-            Header.CONSUMER_GROUP,
-            Header.RETRY_TOPIC,
-            Header.ORIGIN_MESSAGE_ID,
-            Header.RECONSUME_TIME,
-            Header.MAX_RECONSUME_TIMES,
-            Header.DELAY,
-        ),
-    )
-)
+_REPLACED = frozenset({CONSUMER_GROUP, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY})
 
 
 def send_back_headers(message: ConsumedMessage, settings: ConsumerSettings, level: int | None) -> Headers:
@@ -60,19 +55,19 @@ def send_back_headers(message: ConsumedMessage, settings: ConsumerSettings, leve
     The origin is believed where `as_consumed` believes it: elsewhere a header that an application has copied on would
     give many messages one id.
     """
-    told = message.header(Header.ORIGIN_MESSAGE_ID) if message.read_topic == settings.retry_topic else None
+    told = message.header(ORIGIN_MESSAGE_ID) if message.read_topic == settings.retry_topic else None
     origin = told or message.message_id.encode()
     headers: Headers = [header for header in message.headers if header[0] not in _REPLACED]
     headers += [
-        (str(Header.CONSUMER_GROUP), settings.group.encode()),
-        (str(Header.RETRY_TOPIC), message.topic.encode()),
-        (str(Header.ORIGIN_MESSAGE_ID), origin),
-        (str(Header.RECONSUME_TIME), b"%d" % message.reconsume_times),
+        (CONSUMER_GROUP, settings.group.encode()),
+        (RETRY_TOPIC, message.topic.encode()),
+        (ORIGIN_MESSAGE_ID, origin),
+        (RECONSUME_TIME, b"%d" % message.reconsume_times),
     ]
     if settings.max_reconsume_times != ENDLESS:
-        headers.append((str(Header.MAX_RECONSUME_TIMES), b"%d" % settings.max_reconsume_times))
+        headers.append((MAX_RECONSUME_TIMES, b"%d" % settings.max_reconsume_times))
     if level:
-        headers.append((str(Header.DELAY), b"%d" % level))
+        headers.append((DELAY, b"%d" % level))
     return headers
 
 

@@ -11,19 +11,23 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from connectors.arguments import argument_bytes
-from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Header
+from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES
+from connectors.header_names import (
+    ERROR_CODE,
+    ERROR_OFFSET,
+    ERROR_PARTITION,
+    ERROR_TOPIC,
+    MAX_RECONSUME_TIMES,
+    RECONSUME_TIME,
+    UNIQ_KEY,
+)
 
 Headers = list[tuple[str, bytes | None]]
 
 Told = Mapping[str, bytes | None]
 """Headers by name; of one that comes twice the last."""
 
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_RECONSUME = str(Header.RECONSUME_TIME)
-_MAX = str(Header.MAX_RECONSUME_TIMES)
-_CODE, _TOPIC = str(Header.ERROR_CODE), str(Header.ERROR_TOPIC)
 _DIGITS_MAX = 18
-_PARTITION, _OFFSET = str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
 
 
 class Reason(StrEnum):
@@ -72,10 +76,10 @@ def is_rejected(told: Told) -> bool:
     What the sidecar adds stands behind what came: a rejected retry has ``ERROR_OFFSET`` behind its ``RECONSUME_TIME``.
     A consumer that reads dead letters and fails has it before: its letter carries the errors that it was told of.
     """
-    if not (told.get(_CODE) and told.get(_TOPIC) and told.get(_OFFSET)):
+    if not (told.get(ERROR_CODE) and told.get(ERROR_TOPIC) and told.get(ERROR_OFFSET)):
         return False
     names = list(told)
-    return _RECONSUME not in told or names.index(_RECONSUME) < names.index(_OFFSET)
+    return RECONSUME_TIME not in told or names.index(RECONSUME_TIME) < names.index(ERROR_OFFSET)
 
 
 def count_of(value: bytes | None) -> int | None:
@@ -86,8 +90,8 @@ def count_of(value: bytes | None) -> int | None:
 def reason_of(told: Told) -> str:
     """A `Reason`, or an ``ERROR_CODE``."""
     if is_rejected(told):
-        return (told.get(_CODE) or b"").decode(errors="backslashreplace")
-    failures, most = count_of(told.get(_RECONSUME)), count_of(told.get(_MAX))
+        return (told.get(ERROR_CODE) or b"").decode(errors="backslashreplace")
+    failures, most = count_of(told.get(RECONSUME_TIME)), count_of(told.get(MAX_RECONSUME_TIMES))
     if failures is None:
         return Reason.UNKNOWN
     allowed = DEFAULT_MAX_RECONSUME_TIMES if most is None else most
@@ -96,11 +100,11 @@ def reason_of(told: Told) -> str:
 
 def id_of(told: Told) -> bytes | None:
     """The message's id: its own, or the one that it was to get on its schedule topic."""
-    if uniq_key := told.get(_UNIQ_KEY):
+    if uniq_key := told.get(UNIQ_KEY):
         return uniq_key
     if not is_rejected(told):
         return None
-    return b"-".join(told.get(name) or b"" for name in (_TOPIC, _PARTITION, _OFFSET))
+    return b"-".join(told.get(name) or b"" for name in (ERROR_TOPIC, ERROR_PARTITION, ERROR_OFFSET))
 
 
 class FilterError(ValueError):

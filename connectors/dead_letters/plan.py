@@ -16,36 +16,37 @@ from typing import NamedTuple
 import msgspec
 
 from connectors.contract import (
+    CANCEL_HEADERS,
     CONTROL_HEADERS,
     ERROR_HEADERS,
     GENERATED_HEADERS,
-    Header,
     TopicKind,
     TopicNames,
     is_legal_topic_name,
     partition_named,
 )
 from connectors.dead_letters.letter import Headers, Told, count_of, id_of, is_rejected
+from connectors.header_names import (
+    ERROR_CODE,
+    ERROR_OMITTED,
+    ERROR_TOPIC,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    REDRIVE_COUNT,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+)
 from connectors.kafka import BY_KEY
 
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_REAL_QID = str(Header.REAL_QID)
-_RETRY_TOPIC = str(Header.RETRY_TOPIC)
-_ERROR_CODE = str(Header.ERROR_CODE)
-_ERROR_TOPIC = str(Header.ERROR_TOPIC)
-_OMITTED = str(Header.ERROR_OMITTED)
-_RECONSUME = str(Header.RECONSUME_TIME)
-_COUNT = str(Header.REDRIVE_COUNT)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_FIRST = (_COUNT, b"1")
+_FIRST = (REDRIVE_COUNT, b"1")
 _SCHEDULES = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
-_SPECIAL = frozenset({_COUNT, _ERROR_CODE})
+_SPECIAL = frozenset({REDRIVE_COUNT, ERROR_CODE})
 """What has been redriven before, and what was rejected."""
-_CANCELS = frozenset({str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)})
 
 # What does not go along; of a rejected message that is more.
-_SPENT = GENERATED_HEADERS | {_RECONSUME, _COUNT}
-_SPENT_IF_REJECTED = (GENERATED_HEADERS | ERROR_HEADERS) | {_COUNT}
+_SPENT = GENERATED_HEADERS | {RECONSUME_TIME, REDRIVE_COUNT}
+_SPENT_IF_REJECTED = (GENERATED_HEADERS | ERROR_HEADERS) | {REDRIVE_COUNT}
 _SPENT_ON_DELIVERY = _SPENT | CONTROL_HEADERS
 _SPENT_ON_DELIVERY_IF_REJECTED = _SPENT_IF_REJECTED | CONTROL_HEADERS
 
@@ -96,9 +97,9 @@ class Planner:
         retry_topic = uniq_key = None
         for header in headers:
             name, value = header
-            if name == _RETRY_TOPIC:
+            if name == RETRY_TOPIC:
                 retry_topic = value
-            elif name == _UNIQ_KEY:
+            elif name == UNIQ_KEY:
                 uniq_key = value
             elif name in _SPECIAL:
                 break
@@ -119,7 +120,7 @@ class Planner:
                 return f"it has been redriven {redrives} times; raise max_redrives to redrive it once more"
             return Move(self._parked, BY_KEY, headers, is_parked=True)
         was_rejected = is_rejected(told)
-        if was_rejected and _OMITTED in told:
+        if was_rejected and ERROR_OMITTED in told:
             return "its value was too large for the dead letters; read it at ERROR_TOPIC, ERROR_OFFSET"
         topic = self._to or self._home(told, was_rejected=was_rejected)
         if topic is None:
@@ -131,30 +132,30 @@ class Planner:
             return "it has no delivery time; name a level topic"
         if destination.is_schedule:
             dropped = _SPENT_IF_REJECTED if was_rejected else _SPENT
-        elif was_rejected and not _CANCELS.isdisjoint(told):
+        elif was_rejected and not CANCEL_HEADERS.isdisjoint(told):
             return "it is a cancel or a replacement, and no message"
         else:
             dropped = _SPENT_ON_DELIVERY_IF_REJECTED if was_rejected else _SPENT_ON_DELIVERY
             if not was_rejected:
-                self._plain[told.get(_RETRY_TOPIC)] = topic
+                self._plain[told.get(RETRY_TOPIC)] = topic
         partition = BY_KEY
-        if was_rejected and self._to is None and _REAL_QID in told and not destination.is_schedule:
-            named = partition_named(told[_REAL_QID])
+        if was_rejected and self._to is None and REAL_QID in told and not destination.is_schedule:
+            named = partition_named(told[REAL_QID])
             if named is None or named >= destination.partitions:
                 return "its REAL_QID is not a partition of its topic; name a destination, and the key decides"
             partition = named
         carried = [header for header in headers if header[0] not in dropped]
         if destination.kind is TopicKind.LEVEL and not was_rejected and (home := self._home(told, was_rejected=False)):
-            carried = [*(header for header in carried if header[0] != _REAL_TOPIC), (_REAL_TOPIC, home.encode())]
-        if not told.get(_UNIQ_KEY) and (uniq_key := id_of(told)):
-            carried.append((_UNIQ_KEY, uniq_key))
-        carried.append((_COUNT, b"%d" % (redrives + 1)))
+            carried = [*(header for header in carried if header[0] != REAL_TOPIC), (REAL_TOPIC, home.encode())]
+        if not told.get(UNIQ_KEY) and (uniq_key := id_of(told)):
+            carried.append((UNIQ_KEY, uniq_key))
+        carried.append((REDRIVE_COUNT, b"%d" % (redrives + 1)))
         return Move(topic, partition, carried)
 
     def _home(self, told: Told, *, was_rejected: bool) -> str | None:
         """The topic that it belongs to; a record rejected on the send-back topic belongs there."""
-        name = told.get(_REAL_TOPIC if was_rejected else _RETRY_TOPIC)
-        if not name and was_rejected and told.get(_ERROR_TOPIC) == self._names.send_back.encode():
+        name = told.get(REAL_TOPIC if was_rejected else RETRY_TOPIC)
+        if not name and was_rejected and told.get(ERROR_TOPIC) == self._names.send_back.encode():
             return self._names.send_back
         if name not in self._homes:
             topic = self._names.physical((name or b"").decode(errors="replace"))
@@ -185,4 +186,4 @@ class _Destination(NamedTuple):
 
 def redrives_of(told: Told) -> int:
     """How often a message has been redriven."""
-    return count_of(told.get(_COUNT)) or 0
+    return count_of(told.get(REDRIVE_COUNT)) or 0

@@ -2,14 +2,10 @@
 
 from enum import IntEnum
 
-from connectors.contract import ERROR_HEADERS, ErrorCode, Header
+from connectors.contract import ERROR_HEADERS, ErrorCode
+from connectors.header_names import ERROR_CODE, ERROR_MESSAGE, ERROR_OFFSET, ERROR_OMITTED, ERROR_PARTITION, ERROR_TOPIC
 from connectors.kafka import BY_KEY
 from sidecar.records import Headers, Outgoing, Rejection, source_headers
-
-_CODE, _MESSAGE = str(Header.ERROR_CODE), str(Header.ERROR_MESSAGE)
-_OMITTED = str(Header.ERROR_OMITTED)
-_TOPIC, _PARTITION, _OFFSET = str(Header.ERROR_TOPIC), str(Header.ERROR_PARTITION), str(Header.ERROR_OFFSET)
-
 
 TOO_LARGE_REMEDY = (
     "raise max.message.bytes of that topic, or, where its producer compresses, let the sidecar do so, too: "
@@ -50,17 +46,17 @@ def dead_letter(
         told = f"the value of {len(value or b'')} bytes is too large for this topic"
         message += f" ({told}: read it at ERROR_TOPIC, ERROR_OFFSET)"
         value = None
-        carried.append((_OMITTED, b"value"))
+        carried.append((ERROR_OMITTED, b"value"))
     else:
         message += " (key, value and headers are too large for this topic: read them at ERROR_TOPIC, ERROR_OFFSET)"
         key = value = None
-        carried.append((_OMITTED, b"record"))
+        carried.append((ERROR_OMITTED, b"record"))
     carried += [
-        (_CODE, rejection.code.encode()),
-        (_MESSAGE, message.encode()),
-        (_TOPIC, source_topic.encode()),
-        (_PARTITION, b"%d" % source_partition),
-        (_OFFSET, b"%d" % offset),
+        (ERROR_CODE, rejection.code.encode()),
+        (ERROR_MESSAGE, message.encode()),
+        (ERROR_TOPIC, source_topic.encode()),
+        (ERROR_PARTITION, b"%d" % source_partition),
+        (ERROR_OFFSET, b"%d" % offset),
     ]
     return dead_letter_topic, BY_KEY, key, value, carried, due_ms, offset, headers
 

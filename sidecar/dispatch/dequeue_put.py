@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import Header
+from connectors.header_names import TIMER_DEQUEUE_MS
 from connectors.kafka_errors import is_fatal
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, Verdicts, unknown_partition
@@ -16,8 +16,6 @@ from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
 """Topic, partition and offset of a record on its schedule topic."""
-
-_TIMER_DEQUEUE_MS = str(Header.TIMER_DEQUEUE_MS)
 
 
 class DequeuePut:
@@ -83,7 +81,7 @@ class DequeuePut:
                         self._bury(publishing, source, record, rejection)
                         continue
                 if trace:
-                    headers = [*headers, (_TIMER_DEQUEUE_MS, b"%d" % now_ms)]
+                    headers = [*headers, (TIMER_DEQUEUE_MS, b"%d" % now_ms)]
                     record = (*record[:4], headers, *record[5:])
                 try:
                     produce(topic, value, key, partition, None, None, 0, headers)

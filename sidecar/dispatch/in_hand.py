@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from connectors.contract import Header
+from connectors.header_names import UNIQ_KEY
 from sidecar.dispatch.cancels import speaks_of
 from sidecar.intake.parse_wheel import Cancel, Replace
 from sidecar.records import Outgoing, Rejection
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
 
 
 class InHand:
@@ -36,7 +34,7 @@ class InHand:
             self._topics = {}
             for record in self.records:
                 if not isinstance(record[0], Rejection):
-                    uniq_key = next((value for name, value in record[4] if name == _UNIQ_KEY and value), b"")
+                    uniq_key = next((value for name, value in record[4] if name == UNIQ_KEY and value), b"")
                     self._topics.setdefault(uniq_key, set()).add(self._real_topic(record))
         is_named = any(speaks_of(request, topic) for topic in self._topics.get(request.uniq_key, ()))
         self.is_awaited = self.is_awaited or is_named

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 import msgspec
 from confluent_kafka import Message
 
-from connectors.contract import ErrorCode, Header
+from connectors.contract import ErrorCode
 from connectors.durations import format_duration
+from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, UNIQ_KEY
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.outages import Outages
 from sidecar.dispatch.read_ahead import ReadAhead
@@ -31,10 +32,6 @@ from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
 from sidecar.records import Headers, Outgoing, Rejection
 from sidecar.sizes import bytes_of, size_of
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-_TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 
 class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"rejected_below": "r", "parser": "p"}):
@@ -205,12 +202,12 @@ class LevelPartition(ReadAhead):
             if due_ms > latest_due_ms:
                 due_ms = latest_due_ms
             if due_ms != last_due_ms:  # one append of the broker's gives all its records one time
-                last_due_ms, due_header = due_ms, (_TIMER_OUT_MS, b"%d" % due_ms)
+                last_due_ms, due_header = due_ms, (TIMER_OUT_MS, b"%d" % due_ms)
             if uniq_key is None:
-                carried.append((_UNIQ_KEY, id_format % offset))
+                carried.append((UNIQ_KEY, id_format % offset))
             carried.append(due_header)
             if self._trace:
-                carried.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
+                carried.append((TIMER_ENQUEUE_MS, b"%d" % now_ms))
             records.append((topic, partition, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
 

@@ -13,7 +13,16 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import Header, TopicKind, TopicNames
+from connectors.contract import TopicKind, TopicNames
+from connectors.header_names import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_ENQUEUE_MS,
+    TIMER_NOT_BEFORE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    UNIQ_KEY,
+)
 from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
 from sidecar.dispatch.transactions import Refusal
@@ -38,13 +47,7 @@ _NOT_TAKEN = frozenset(
 )
 """What Kafka or the client says of a record whose partition has not taken it in time."""
 
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_REAL_QID = str(Header.REAL_QID)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
-_TIMER_NOT_BEFORE_MS = str(Header.TIMER_NOT_BEFORE_MS)
-_GIVEN = frozenset({_UNIQ_KEY, _TIMER_OUT_MS, _TIMER_ROLL_TIMES, str(Header.TIMER_ENQUEUE_MS)})
+_GIVEN = frozenset({UNIQ_KEY, TIMER_OUT_MS, TIMER_ROLL_TIMES, TIMER_ENQUEUE_MS})
 """Headers that the sidecar has given a record that is due."""
 
 log = structlog.get_logger("timewheel.dispatch")
@@ -239,17 +242,17 @@ class Outages:
                 given[name] = value or b""
             else:
                 headers.append(header)
-        headers.append((_REAL_TOPIC, topic.encode()))
+        headers.append((REAL_TOPIC, topic.encode()))
         if record[1] != BY_KEY:
-            headers.append((_REAL_QID, b"%d" % record[1]))
-        due_ms, rolls = int(given[_TIMER_OUT_MS]), int(given.get(_TIMER_ROLL_TIMES, 0))
+            headers.append((REAL_QID, b"%d" % record[1]))
+        due_ms, rolls = int(given[TIMER_OUT_MS]), int(given.get(TIMER_ROLL_TIMES, 0))
         # As long again as it has waited: an outage of a minute costs a handful of copies.
         wait_ms = min(max(now_ms - due_ms, POSTPONED_AT_LEAST_MS), POSTPONED_AT_MOST_MS)
         copied = Copied(record[6] if is_from_wheel else None, rolls, now_ms + wait_ms)
-        return headers + self._copies.headers(given[_UNIQ_KEY], due_ms, copied)
+        return headers + self._copies.headers(given[UNIQ_KEY], due_ms, copied)
 
 
 def is_postponed(record: Outgoing) -> bool:
     """Whether it is such a copy, on its way to the wheel."""
     headers = record[4]
-    return bool(headers) and headers[-1][0] == _TIMER_NOT_BEFORE_MS
+    return bool(headers) and headers[-1][0] == TIMER_NOT_BEFORE_MS

@@ -13,7 +13,7 @@ from itertools import repeat
 
 from confluent_kafka import Message
 
-from connectors.contract import Header
+from connectors.header_names import REAL_TOPIC, TIMER_OUT_MS
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.read_ahead import ReadAhead
@@ -21,9 +21,6 @@ from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.records import Headers, Outgoing, Rejection
-
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
 
 class SendBackPartition(ReadAhead):
@@ -91,7 +88,7 @@ class SendBackPartition(ReadAhead):
         if None in asked_for:
             for headers, retry_topic, at_ms in zip(carried, retry_topics, due_ms, strict=True):
                 if retry_topic is None:
-                    headers.append((_TIMER_OUT_MS, b"%d" % at_ms))
+                    headers.append((TIMER_OUT_MS, b"%d" % at_ms))
         retry_topics_read |= asked_for - {None}
         told = map(Message.key, messages), map(Message.value, messages), carried, due_ms, offsets, source_headers
         return list(zip(topics, repeat(BY_KEY), *told))
@@ -119,7 +116,7 @@ class SendBackPartition(ReadAhead):
                 continue
             topic, retry_topic, carried = parsed
             if retry_topic is None:
-                carried.append((_TIMER_OUT_MS, b"%d" % due_ms))
+                carried.append((TIMER_OUT_MS, b"%d" % due_ms))
             else:
                 retry_topics_read.add(retry_topic)
             records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
@@ -193,6 +190,6 @@ class SendBackPartition(ReadAhead):
 
 def _unless_refused(record: Outgoing, refused: dict[bytes | None, Rejection]) -> Outgoing:
     for name, topic in record[4]:
-        if name == _REAL_TOPIC and topic in refused:
+        if name == REAL_TOPIC and topic in refused:
             return (refused[topic], *record[1:])
     return record

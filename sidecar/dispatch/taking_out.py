@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from connectors.contract import Header
+from connectors.header_names import UNIQ_KEY
 from sidecar.dispatch.cancels import Pending, speaks_of
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
@@ -14,8 +14,6 @@ from sidecar.store.errors import StoreError
 from sidecar.store.id_hash import hash_ids
 from sidecar.store.layout import Int64Array
 from sidecar.store.timer_store import Loaded, TimerStore
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
 
 
 class Named:
@@ -75,7 +73,7 @@ class TakingOut:
     def _remove(self, named: Named, watermark: tuple[int, int]) -> Loaded:
         def is_hit(record: Outgoing) -> bool:
             for name, value in record[4]:
-                if name == _UNIQ_KEY and value in named and named.hit(value, self._real_topic(record), record[6]):
+                if name == UNIQ_KEY and value in named and named.hit(value, self._real_topic(record), record[6]):
                     return True
             return False
 

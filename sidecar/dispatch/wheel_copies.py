@@ -2,17 +2,12 @@
 
 from collections.abc import Iterable
 
-from connectors.contract import Header
+from connectors.header_names import REAL_QID, REAL_TOPIC, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.cancels import Pending
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Replace, Schedule
 from sidecar.records import BROUGHT_DUE_MS, Headers, Outgoing
-
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_REAL_QID = str(Header.REAL_QID)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
 
 
 class WheelCopies:
@@ -56,11 +51,11 @@ class WheelCopies:
     def ids_among(self, records: Iterable[Outgoing]) -> list[bytes]:
         """The ids of those of the records that are such copies, or postponed ones."""
         own = [dict(record[4]) for record in records if record[0] == self._topic]
-        ids = [names.get(_UNIQ_KEY) for names in own if _TIMER_ROLL_TIMES in names]
+        ids = [names.get(UNIQ_KEY) for names in own if TIMER_ROLL_TIMES in names]
         return [uniq_key for uniq_key in ids if uniq_key is not None]
 
     def _headers(self, schedule: Schedule, copied: Copied) -> Headers:
-        headers = [*schedule.carried, (_REAL_TOPIC, schedule.topic.encode())]
+        headers = [*schedule.carried, (REAL_TOPIC, schedule.topic.encode())]
         if schedule.partition != BY_KEY:
-            headers.append((_REAL_QID, b"%d" % schedule.partition))
+            headers.append((REAL_QID, b"%d" % schedule.partition))
         return headers + self._copies.headers(schedule.uniq_key, schedule.due_ms, copied)

@@ -18,7 +18,7 @@ from itertools import compress, count, repeat
 
 from confluent_kafka import Message
 
-from connectors.contract import Header
+from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
 from sidecar.dispatch.clock_ahead import ClockAhead
@@ -40,11 +40,6 @@ from sidecar.store.errors import SlotConflict
 
 HITS_AHEAD_MAX = 200
 """Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-_TIMER_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
-_TIMER_ENQUEUE_MS = str(Header.TIMER_ENQUEUE_MS)
 
 
 class WheelIntake:
@@ -366,12 +361,12 @@ class WheelIntake:
             return
         next_roll_ms = 0
         if not rolls:
-            headers.append((_UNIQ_KEY, uniq_key))
-            headers.append((_TIMER_OUT_MS, b"%d" % due_ms))
+            headers.append((UNIQ_KEY, uniq_key))
+            headers.append((TIMER_OUT_MS, b"%d" % due_ms))
             if roll_times:
-                headers.append((_TIMER_ROLL_TIMES, b"%d" % roll_times))
+                headers.append((TIMER_ROLL_TIMES, b"%d" % roll_times))
             if self._trace:
-                headers.append((_TIMER_ENQUEUE_MS, b"%d" % now_ms))
+                headers.append((TIMER_ENQUEUE_MS, b"%d" % now_ms))
             if act_ms < timestamp_ms and origin_offset == offset and not replayed:
                 act_ms = _asked_for_late(act_ms, timestamp_ms, now_ms)
         elif roll_times and plan.is_old(timestamp_ms, now_ms):

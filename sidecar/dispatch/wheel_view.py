@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 
 import numpy as np
 
-from connectors.contract import Header
+from connectors.header_names import REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS, UNIQ_KEY
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.ready import Ready
 from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
@@ -22,11 +22,6 @@ DESCRIBED_AT_ONCE = 500
 """Messages told in one step of a question: some 3 ms."""
 COMPARED_AT_ONCE = 5_000
 """Messages that were due when they arrived, looked at in one step: they are many only where delivery cannot keep up."""
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
 
 
 class WheelView:
@@ -157,7 +152,7 @@ class WheelView:
         self, late: list[tuple[int, Outgoing]], query: PendingQuery
     ) -> Generator[None, None, list[tuple[int, Outgoing]]]:
         """Which of those that were due when they arrived are meant, each with its time, in the order of their times."""
-        uniq_key = None if query.id is None else (_UNIQ_KEY, id_bytes(query.id))
+        uniq_key = None if query.id is None else (UNIQ_KEY, id_bytes(query.id))
         found = []
         for begin in range(0, len(late), COMPARED_AT_ONCE):
             for arrived_ms, record in late[begin : begin + COMPARED_AT_ONCE]:
@@ -189,9 +184,9 @@ class WheelView:
 
     def _describe(self, record: Outgoing, act_ms: int) -> PendingMessage:
         headers = dict(record[4])
-        deliver_ms = headers.get(_TIMER_DELIVER_MS if record[0] == self._topic else _TIMER_OUT_MS)
+        deliver_ms = headers.get(TIMER_DELIVER_MS if record[0] == self._topic else TIMER_OUT_MS)
         return PendingMessage(
-            id=id_text(headers.get(_UNIQ_KEY) or b""),
+            id=id_text(headers.get(UNIQ_KEY) or b""),
             topic=self.real_topic(record),
             deliver_ms=int(deliver_ms) if deliver_ms else record[5],
             partition=self._partition,
@@ -203,4 +198,4 @@ class WheelView:
         """Where a record goes in the end, also where its next step is a roll."""
         if record[0] != self._topic:
             return str(record[0])
-        return next((value.decode() for name, value in record[4] if name == _REAL_TOPIC and value), "")
+        return next((value.decode() for name, value in record[4] if name == REAL_TOPIC and value), "")

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from connectors.contract import LOGICAL_SCHEDULE, Header, TopicKind, is_internal_topic, is_legal_topic_name
+from connectors.contract import LOGICAL_SCHEDULE, TopicKind, is_internal_topic, is_legal_topic_name
 from connectors.durations import format_duration
+from connectors.header_names import UNIQ_KEY
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError, ScheduleError, carried, check_cancellable
@@ -34,7 +35,6 @@ KEY_MAX_BYTES = 1_024
 RESCHEDULES_AT_ONCE = 8
 """Each of them has a consumer of its own, to read the scheduled record."""
 
-_UNIQ_KEY = str(Header.UNIQ_KEY)
 _MANY = TypeAdapter(list[ScheduleRequest])
 _ONE_EXAMPLE = {"topic": "orders", "key": "17", "value": "order 17 is unpaid", "delay": "1h30m"}
 _MANY_EXAMPLE = [_ONE_EXAMPLE, {"topic": "orders", "value_json": {"order": 18}, "deliver_at": "2030-01-31T09:00:00Z"}]
@@ -202,7 +202,7 @@ def _begin(wanted: ScheduleRequest, id_: str) -> Begin:
 
 def _given_id(wanted: ScheduleRequest) -> str | None:
     """The last ``UNIQ_KEY`` among the headers."""
-    given = [value for name, value in wanted.headers if name == _UNIQ_KEY]
+    given = [value for name, value in wanted.headers if name == UNIQ_KEY]
     if not given or not given[-1]:
         return None
     last = given[-1]
@@ -210,7 +210,7 @@ def _given_id(wanted: ScheduleRequest) -> str | None:
 
 
 def _headers(wanted: ScheduleRequest, id_: str) -> list[tuple[str, str | bytes | None]]:
-    return wanted.headers if _given_id(wanted) else [*wanted.headers, (_UNIQ_KEY, id_)]
+    return wanted.headers if _given_id(wanted) else [*wanted.headers, (UNIQ_KEY, id_)]
 
 
 def _ids(wanted: Sequence[ScheduleRequest], key: Key | None) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 
-from connectors.contract import ErrorCode, Header, is_legal_topic_name
+from connectors.contract import ErrorCode, is_legal_topic_name
+from connectors.header_names import CONSUMER_GROUP, DELAY, MAX_RECONSUME_TIMES, RECONSUME_TIME, RETRY_TOPIC
 from connectors.pending_receipt import PendingReceipt
 from connectors.schedule_record import Carried
 from sidecar.front.at_once import TransactionalScheduler, Work
@@ -24,12 +25,10 @@ from sidecar.settings import Settings
 from sidecar.web.problems import Kind, ProblemError, described
 
 _NUMBERS = {
-    "delay_level": str(Header.DELAY),
-    "reconsume_times": str(Header.RECONSUME_TIME),
-    "max_reconsume_times": str(Header.MAX_RECONSUME_TIMES),
+    "delay_level": DELAY,
+    "reconsume_times": RECONSUME_TIME,
+    "max_reconsume_times": MAX_RECONSUME_TIMES,
 }
-_DELAY = str(Header.DELAY)
-_GROUP, _RETRY_TOPIC = str(Header.CONSUMER_GROUP), str(Header.RETRY_TOPIC)
 _EXAMPLE = {"group": "billing", "topic": "orders", "key": "17", "value": "order 17"}
 
 
@@ -125,23 +124,23 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
 def send_back_headers(wanted: SendBackRequest) -> Carried:
     """As the consumer saw them, with what the request says in place of what they said."""
     carried: Carried = [(name, value.encode() if isinstance(value, str) else value) for name, value in wanted.headers]
-    told = {} if wanted.group is None else {_GROUP: wanted.group}
+    told = {} if wanted.group is None else {CONSUMER_GROUP: wanted.group}
     if wanted.topic is not None and not _origin(wanted):
-        told[_RETRY_TOPIC] = wanted.topic
+        told[RETRY_TOPIC] = wanted.topic
     for field, name in _NUMBERS.items():
         number = getattr(wanted, field)
         if number is not None:
             told[name] = str(number)
     replaced = set(told)
     if wanted.group is not None:
-        replaced.add(_DELAY)  # the level of the attempt before says nothing of this one
+        replaced.add(DELAY)  # the level of the attempt before says nothing of this one
     kept = [header for header in carried if header[0] not in replaced]
     return [*kept, *((name, text.encode()) for name, text in told.items())]
 
 
 def _origin(wanted: SendBackRequest) -> str:
     """The topic that it first came from, which the headers of a retry tell; empty where they do not."""
-    return _last(wanted, _RETRY_TOPIC)
+    return _last(wanted, RETRY_TOPIC)
 
 
 def _last(wanted: SendBackRequest, name: str) -> str:
@@ -156,7 +155,7 @@ def check_send_back(settings: Settings, wanted: SendBackRequest) -> None:
     """What the sidecar would reject, as far as that can be told at once."""
     names = settings.topic_names
     faults = []
-    group = wanted.group or _last(wanted, _GROUP)
+    group = wanted.group or _last(wanted, CONSUMER_GROUP)
     if not group:
         faults.append(("group", "is missing"))
     elif group == settings.group_id:

@@ -11,21 +11,20 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, Header
+from connectors.header_names import (
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+)
 from connectors.kafka import BY_KEY
 from sidecar.intake.columns import Column, columns_of, rows_of, values_of
-from sidecar.intake.parse import DIGITS_MAX, LATEST_DUE_MS
+from sidecar.intake.parse import DIGITS_MAX, INSTRUCTIONS, LATEST_DUE_MS
 from sidecar.records import Headers, Outgoing
 
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_TIMER_DELAY_MS = str(Header.TIMER_DELAY_MS)
-_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-
-_INSTRUCTIONS = CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)}
-_PLAIN_ON_LEVELS = frozenset({_REAL_TOPIC})
-_PLAIN_ON_WHEEL = frozenset({_REAL_TOPIC, _TIMER_DELIVER_MS, _TIMER_DELAY_MS, _UNIQ_KEY})
+_PLAIN_ON_LEVELS = frozenset({REAL_TOPIC})
+_PLAIN_ON_WHEEL = frozenset({REAL_TOPIC, TIMER_DELIVER_MS, TIMER_DELAY_MS, UNIQ_KEY})
 
 _Plain = dict[str, list[bytes | None]]
 """Values of the records, by the name of the header."""
@@ -92,12 +91,12 @@ class AlikeReader:
         if max(due_ms) > LATEST_DUE_MS:
             return None
         offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
-        ids: Sequence[bytes | None] = plain.get(_UNIQ_KEY, ())
+        ids: Sequence[bytes | None] = plain.get(UNIQ_KEY, ())
         if not ids:
             ids = list(map(self._id_format.__mod__, offsets))
         elif not all(ids):
             ids = [given or self._id_format % offset for given, offset in zip(ids, offsets, strict=True)]
-        added = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_TIMER_OUT_MS), told)
+        added = zip(repeat(UNIQ_KEY), ids), zip(repeat(TIMER_OUT_MS), told)
         return Alike(topics, rows_of(*carried, *added), ids, due_ms, timestamps_ms, offsets)
 
     def of_level(
@@ -114,7 +113,7 @@ class AlikeReader:
             return None
         carried, plain = columns
         topics = self._destinations(plain)
-        given = [column for column in carried if column[0][0] == _UNIQ_KEY]  # ids stay where they are
+        given = [column for column in carried if column[0][0] == UNIQ_KEY]  # ids stay where they are
         if topics is None or len(given) > 1 or not all(value for column in given for _, value in column):
             return None
         timestamps_ms = _timestamps(messages)
@@ -122,14 +121,14 @@ class AlikeReader:
         offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
         added: list[Iterable[tuple[str, bytes | None]]] = []
         if not given:
-            added.append([(_UNIQ_KEY, self._id_format % offset) for offset in offsets])
+            added.append([(UNIQ_KEY, self._id_format % offset) for offset in offsets])
         # One append of the broker's gives all its records one time.
-        told = {time_ms: (_TIMER_OUT_MS, b"%d" % time_ms) for time_ms in set(due_ms)}
+        told = {time_ms: (TIMER_OUT_MS, b"%d" % time_ms) for time_ms in set(due_ms)}
         added.append(map(told.__getitem__, due_ms))
         return Alike(topics, rows_of(*carried, *added), (), due_ms, timestamps_ms, offsets)
 
     def _destinations(self, plain: _Plain) -> list[str] | None:
-        topics = list(map(self._topics.get, plain.get(_REAL_TOPIC, ())))
+        topics = list(map(self._topics.get, plain.get(REAL_TOPIC, ())))
         return topics if topics and all(topics) else None  # type: ignore[return-value]
 
 
@@ -143,7 +142,7 @@ def _columns(headers: Sequence[Headers | None], plain: Collection[str]) -> tuple
     for name, column in columns:
         if name in plain:
             found[name] = values_of(column)  # of one that comes twice the last counts
-        elif name in _INSTRUCTIONS:
+        elif name in INSTRUCTIONS:
             return None
         else:
             carried.append(column)
@@ -156,8 +155,8 @@ def _timestamps(messages: Sequence[Message]) -> list[int]:
 
 def _times(plain: _Plain, timestamps_ms: Sequence[int]) -> tuple[list[int], Sequence[bytes]] | None:
     """When the records are due, as numbers and as the text that they are delivered with."""
-    is_delay = _TIMER_DELAY_MS in plain  # which counts before a time
-    texts = plain.get(_TIMER_DELAY_MS if is_delay else _TIMER_DELIVER_MS)
+    is_delay = TIMER_DELAY_MS in plain  # which counts before a time
+    texts = plain.get(TIMER_DELAY_MS if is_delay else TIMER_DELIVER_MS)
     if texts is None:
         return None
     try:

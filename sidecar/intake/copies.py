@@ -11,17 +11,17 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from connectors.contract import Header
+from connectors.header_names import (
+    TIMER_DELIVER_MS,
+    TIMER_NOT_BEFORE_MS,
+    TIMER_ORIGIN_OFFSET,
+    TIMER_ROLL_AFTER_MS,
+    TIMER_ROLL_PROOF,
+    TIMER_ROLL_TIMES,
+    UNIQ_KEY,
+)
 from sidecar.intake.parse import whole_number
 from sidecar.records import Headers
-
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
-_ROLL_TIMES = str(Header.TIMER_ROLL_TIMES)
-_ORIGIN = str(Header.TIMER_ORIGIN_OFFSET)
-_PROOF = str(Header.TIMER_ROLL_PROOF)
-_NOT_BEFORE = str(Header.TIMER_NOT_BEFORE_MS)
-_ROLL_AFTER = str(Header.TIMER_ROLL_AFTER_MS)
 
 
 class Copied(NamedTuple):
@@ -54,28 +54,28 @@ class Copies:
 
     def headers(self, uniq_key: bytes, due_ms: int, copied: Copied) -> Headers:
         """What a copy carries besides its message's own headers and its destination."""
-        headers: Headers = [(_UNIQ_KEY, uniq_key), (_TIMER_DELIVER_MS, b"%d" % due_ms)]
+        headers: Headers = [(UNIQ_KEY, uniq_key), (TIMER_DELIVER_MS, b"%d" % due_ms)]
         if copied.origin_offset is not None:
-            headers.append((_ROLL_TIMES, b"%d" % copied.roll_times))
-            headers.append((_ORIGIN, b"%d" % copied.origin_offset))
-        headers.append((_PROOF, self._proof(uniq_key, copied)))
+            headers.append((TIMER_ROLL_TIMES, b"%d" % copied.roll_times))
+            headers.append((TIMER_ORIGIN_OFFSET, b"%d" % copied.origin_offset))
+        headers.append((TIMER_ROLL_PROOF, self._proof(uniq_key, copied)))
         if copied.not_before_ms:
-            headers.append((_NOT_BEFORE, b"%d" % copied.not_before_ms))
+            headers.append((TIMER_NOT_BEFORE_MS, b"%d" % copied.not_before_ms))
         if copied.roll_after_ms:
-            headers.append((_ROLL_AFTER, b"%d" % copied.roll_after_ms))
+            headers.append((TIMER_ROLL_AFTER_MS, b"%d" % copied.roll_after_ms))
         return headers
 
     def read(self, control: Mapping[str, bytes | None], offset: int, uniq_key: bytes) -> Copied | None:
         """What the record at this offset is a copy of; None where it is none of ours."""
-        origin, times = whole_number(control.get(_ORIGIN)), whole_number(control.get(_ROLL_TIMES))
-        not_before = whole_number(control.get(_NOT_BEFORE))
+        origin, times = whole_number(control.get(TIMER_ORIGIN_OFFSET)), whole_number(control.get(TIMER_ROLL_TIMES))
+        not_before = whole_number(control.get(TIMER_NOT_BEFORE_MS))
         if origin is None and times is None and not_before:
             copied = Copied(None, 0, not_before)
         elif origin is None or times is None or not 0 <= origin < offset or times < 0:
             return None
         else:
-            copied = Copied(origin, times, not_before or 0, whole_number(control.get(_ROLL_AFTER)) or 0)
-        return copied if control.get(_PROOF) == self._proof(uniq_key, copied) else None
+            copied = Copied(origin, times, not_before or 0, whole_number(control.get(TIMER_ROLL_AFTER_MS)) or 0)
+        return copied if control.get(TIMER_ROLL_PROOF) == self._proof(uniq_key, copied) else None
 
     def _proof(self, uniq_key: bytes, copied: Copied) -> bytes:
         keyed = self._keyed.copy()

@@ -7,15 +7,16 @@ the same answer. Change the rules here only together with `PARSER_VERSION`: prog
 import re
 
 from connectors.contract import (
+    CANCEL_HEADERS,
     CONTROL_HEADERS,
     GENERATED_HEADERS,
     ErrorCode,
-    Header,
     TopicKind,
     TopicNames,
     is_legal_topic_name,
     partition_named,
 )
+from connectors.header_names import REAL_QID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_REPLACE_UNIQKEY, UNIQ_KEY
 from connectors.kafka import BY_KEY
 from sidecar.records import Headers, Rejection
 
@@ -30,13 +31,11 @@ _NUMBER_MAX = 10**DIGITS_MAX - 1
 _WHOLE_NUMBER = re.compile(rb"-?[0-9]+")
 
 _INPUTS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_REAL_QID = str(Header.REAL_QID)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_CANCELS = (str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY))
 
-_NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, *_CANCELS}
-"""Names that parsing looks at; all but UNIQ_KEY are taken off the record."""
+INSTRUCTIONS = CONTROL_HEADERS | CANCEL_HEADERS | GENERATED_HEADERS
+"""Names that no record keeps: what asks something of the sidecar, and what it alone writes."""
+
+_NOTED = INSTRUCTIONS | {UNIQ_KEY}
 
 
 Parsed = tuple[str, int, Headers, bytes | None]
@@ -66,9 +65,9 @@ class Parser:
             name = header[0]
             if name not in _NOTED:
                 carried.append(header)
-            elif name == _REAL_TOPIC:
+            elif name == REAL_TOPIC:
                 real_topic = header[1]
-            elif name == _UNIQ_KEY:
+            elif name == UNIQ_KEY:
                 uniq_key = header[1]
                 ids += 1
                 carried.append(header)
@@ -76,9 +75,9 @@ class Parser:
                 control = control or {}
                 control[name] = header[1]
         if ids and (ids > 1 or not uniq_key):
-            carried = [header for header in carried if header[0] != _UNIQ_KEY]
+            carried = [header for header in carried if header[0] != UNIQ_KEY]
             if uniq_key:
-                carried.append((_UNIQ_KEY, uniq_key))
+                carried.append((UNIQ_KEY, uniq_key))
         partition = BY_KEY
         if control is not None:
             judged = cancel_on_a_level(control) or self.partition(control)
@@ -104,9 +103,9 @@ class Parser:
 
     def partition(self, control: dict[str, bytes | None]) -> int | Rejection:
         """The partition that ``REAL_QID`` names; BY_KEY where it is absent."""
-        if _REAL_QID not in control:
+        if REAL_QID not in control:
             return BY_KEY
-        qid = control[_REAL_QID]
+        qid = control[REAL_QID]
         partition = partition_named(qid)
         if partition is None:
             return Rejection(
@@ -140,7 +139,7 @@ class Parser:
 
 def cancel_on_a_level(control: dict[str, bytes | None]) -> Rejection | None:
     """Records of a level topic cannot be cancelled one by one."""
-    for name in _CANCELS:
+    for name in (TIMER_DEL_UNIQKEY, TIMER_REPLACE_UNIQKEY):
         if name in control:
             return Rejection(
                 ErrorCode.NOT_CANCELLABLE,

@@ -13,19 +13,26 @@ from itertools import repeat
 from typing import NamedTuple
 
 from connectors.contract import (
-    CONTROL_HEADERS,
     DEFAULT_MAX_RECONSUME_TIMES,
-    GENERATED_HEADERS,
     DelayLevels,
     ErrorCode,
-    Header,
     TopicKind,
     TopicNames,
     is_legal_topic_name,
     retry_level,
 )
+from connectors.header_names import (
+    CONSUMER_GROUP,
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+)
 from sidecar.intake.columns import columns_of, rows_of, values_of
-from sidecar.intake.parse import show, whole_number
+from sidecar.intake.parse import INSTRUCTIONS, show, whole_number
 from sidecar.records import Headers, Rejection
 from sidecar.sizes import header_bytes
 
@@ -33,22 +40,12 @@ _ROUTE_CACHE_ENTRIES = 10_000
 _ROUTE_CACHE_ENTRY_BYTES = 2_000
 _MAX_RECONSUME = 2**31 - 2
 
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_DELAY = str(Header.DELAY)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_GROUP = str(Header.CONSUMER_GROUP)
-_RETRY_TOPIC = str(Header.RETRY_TOPIC)
-_RECONSUME = str(Header.RECONSUME_TIME)
-_MAX = str(Header.MAX_RECONSUME_TIMES)
-_ORIGIN_ID = str(Header.ORIGIN_MESSAGE_ID)
 
-_DECIDING = frozenset({_GROUP, _RETRY_TOPIC, _RECONSUME, _MAX, _DELAY})
+_DECIDING = frozenset({CONSUMER_GROUP, RETRY_TOPIC, RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY})
 """Names that say where a message goes."""
-_SPENT = (CONTROL_HEADERS | GENERATED_HEADERS | {str(Header.TIMER_DEL_UNIQKEY), str(Header.TIMER_REPLACE_UNIQKEY)}) - {
-    _DELAY
-}
+_SPENT = INSTRUCTIONS - {DELAY}
 """Instructions for other topics, and what the sidecar wrote on the way to the failure: no use any more."""
-_NOTED = _DECIDING | _SPENT | {_UNIQ_KEY, _ORIGIN_ID}
+_NOTED = _DECIDING | _SPENT | {UNIQ_KEY, ORIGIN_MESSAGE_ID}
 
 
 class Route(NamedTuple):
@@ -97,9 +94,9 @@ class SendBackParser:
                 carried.append(header)
             elif name in _DECIDING:
                 deciding.append(header)
-            elif name == _UNIQ_KEY:
+            elif name == UNIQ_KEY:
                 uniq_key = header[1]
-            elif name == _ORIGIN_ID:
+            elif name == ORIGIN_MESSAGE_ID:
                 origin_id = header[1]
         question = tuple(deciding)
         route = self._routes.get(question)
@@ -115,8 +112,8 @@ class SendBackParser:
         topic, retry_topic, added = route
         carried += added
         uniq_key = uniq_key or origin_id or b"%b%d" % (id_prefix, offset)
-        carried.append((_UNIQ_KEY, uniq_key))
-        carried.append((_ORIGIN_ID, origin_id or uniq_key))
+        carried.append((UNIQ_KEY, uniq_key))
+        carried.append((ORIGIN_MESSAGE_ID, origin_id or uniq_key))
         return topic, retry_topic, carried
 
     def parse_alike(
@@ -138,48 +135,48 @@ class SendBackParser:
             added = list(zip(*[route.headers for route in routes], strict=True))
         except ValueError:  # dead letters among retries
             return None
-        noted = {name: values_of(column) for name, column in columns if name in (_UNIQ_KEY, _ORIGIN_ID)}
+        noted = {name: values_of(column) for name, column in columns if name in (UNIQ_KEY, ORIGIN_MESSAGE_ID)}
         none: list[bytes | None] = [None] * len(routes)
-        origin_ids = noted.get(_ORIGIN_ID, none)
-        known = zip(noted.get(_UNIQ_KEY, none), origin_ids, offsets, strict=True)
+        origin_ids = noted.get(ORIGIN_MESSAGE_ID, none)
+        known = zip(noted.get(UNIQ_KEY, none), origin_ids, offsets, strict=True)
         ids = [uniq_key or origin_id or b"%b%d" % (id_prefix, offset) for uniq_key, origin_id, offset in known]
         origins = [origin_id or uniq_key for origin_id, uniq_key in zip(origin_ids, ids, strict=True)]
-        named = zip(repeat(_UNIQ_KEY), ids), zip(repeat(_ORIGIN_ID), origins)
+        named = zip(repeat(UNIQ_KEY), ids), zip(repeat(ORIGIN_MESSAGE_ID), origins)
         return routes, rows_of(*carried, *added, *named)
 
     def _find(self, deciding: Headers) -> Route | Rejection:
         noted: dict[str, bytes | None] = {}
         for name, value in deciding:
-            if name != _RETRY_TOPIC or name not in noted or not self._is_retry_topic(value):
+            if name != RETRY_TOPIC or name not in noted or not self._is_retry_topic(value):
                 noted[name] = value
-        group = self._group(noted.get(_GROUP))
+        group = self._group(noted.get(CONSUMER_GROUP))
         if isinstance(group, Rejection):
             return group
-        rejection = self._judge_origin(noted.get(_RETRY_TOPIC))
+        rejection = self._judge_origin(noted.get(RETRY_TOPIC))
         if rejection is not None:
             return rejection
         level = self._level(noted)
         if isinstance(level, Rejection):
             return level
-        reconsume = whole_number(noted.get(_RECONSUME)) or 0
-        headers: Headers = [(name, noted[name]) for name in (_GROUP, _RETRY_TOPIC)]
-        headers.append((_RECONSUME, b"%d" % (reconsume + 1)))
-        if noted.get(_MAX) is not None:
-            headers.append((_MAX, noted[_MAX]))
+        reconsume = whole_number(noted.get(RECONSUME_TIME)) or 0
+        headers: Headers = [(name, noted[name]) for name in (CONSUMER_GROUP, RETRY_TOPIC)]
+        headers.append((RECONSUME_TIME, b"%d" % (reconsume + 1)))
+        if noted.get(MAX_RECONSUME_TIMES) is not None:
+            headers.append((MAX_RECONSUME_TIMES, noted[MAX_RECONSUME_TIMES]))
         if level is None:
             return Route(self._names.dead_letter(group), None, headers)
         retry_topic = self._names.retry(group)
-        return Route(self._names.level(level), retry_topic, [(_REAL_TOPIC, retry_topic.encode()), *headers])
+        return Route(self._names.level(level), retry_topic, [(REAL_TOPIC, retry_topic.encode()), *headers])
 
     def _level(self, noted: dict[str, bytes | None]) -> int | Rejection | None:
         """The level of the next attempt; None: there is none."""
-        reconsume = _count(_RECONSUME, noted.get(_RECONSUME), 0)
+        reconsume = _count(RECONSUME_TIME, noted.get(RECONSUME_TIME), 0)
         if isinstance(reconsume, Rejection):
             return reconsume
-        most = _count(_MAX, noted.get(_MAX), DEFAULT_MAX_RECONSUME_TIMES)
+        most = _count(MAX_RECONSUME_TIMES, noted.get(MAX_RECONSUME_TIMES), DEFAULT_MAX_RECONSUME_TIMES)
         if isinstance(most, Rejection):
             return most
-        raw = noted.get(_DELAY)
+        raw = noted.get(DELAY)
         delay = 0 if raw is None else whole_number(raw)
         if delay is None:
             return Rejection(

@@ -8,28 +8,29 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Header
+from connectors.contract import DelayLevels, ErrorCode
 from connectors.durations import format_duration
+from connectors.header_names import (
+    DELAY,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_REPLACE_UNIQKEY,
+    TIMER_ROLL_PROOF,
+    UNIQ_KEY,
+)
 from sidecar.intake.alike import Alike, AlikeReader
 from sidecar.intake.copies import Copies
-from sidecar.intake.parse import DIGITS_MAX, LATEST_DUE_MS, Parser, show, whole_number
+from sidecar.intake.parse import DIGITS_MAX, INSTRUCTIONS, LATEST_DUE_MS, Parser, show, whole_number
 from sidecar.plan import Plan
 from sidecar.records import Headers, Rejection
 
-_REAL_TOPIC = str(Header.REAL_TOPIC)
-_UNIQ_KEY = str(Header.UNIQ_KEY)
-_DELAY = str(Header.DELAY)
-_TIMER_DELAY_SEC = str(Header.TIMER_DELAY_SEC)
-_TIMER_DELAY_MS = str(Header.TIMER_DELAY_MS)
-_TIMER_DELIVER_MS = str(Header.TIMER_DELIVER_MS)
-_DELETE = str(Header.TIMER_DEL_UNIQKEY)
-_REPLACE = str(Header.TIMER_REPLACE_UNIQKEY)
-_ROLL_PROOF = str(Header.TIMER_ROLL_PROOF)
-_TIMER_OUT_MS = str(Header.TIMER_OUT_MS)
-
-_NOTED = CONTROL_HEADERS | GENERATED_HEADERS | {_UNIQ_KEY, _DELETE, _REPLACE}
+_NOTED = INSTRUCTIONS | {UNIQ_KEY}
 """Names that parsing looks at; they are taken off the record."""
-_SPECIAL = _NOTED - {_REAL_TOPIC, _UNIQ_KEY, _TIMER_DELIVER_MS, _TIMER_DELAY_MS}
+_SPECIAL = _NOTED - {REAL_TOPIC, UNIQ_KEY, TIMER_DELIVER_MS, TIMER_DELAY_MS}
 """Names that nearly all records do without."""
 _ZERO = ord("0")
 
@@ -110,13 +111,13 @@ class WheelParser:
         real_topic = deliver = delay = given_id = None
         for header in headers:
             name, value = header
-            if name == _REAL_TOPIC:
+            if name == REAL_TOPIC:
                 real_topic = value
-            elif name == _TIMER_DELIVER_MS:
+            elif name == TIMER_DELIVER_MS:
                 deliver = value
-            elif name == _UNIQ_KEY:
+            elif name == UNIQ_KEY:
                 given_id = value
-            elif name == _TIMER_DELAY_MS:
+            elif name == TIMER_DELAY_MS:
                 delay = value or b""
             elif name in _SPECIAL:
                 return None
@@ -137,8 +138,8 @@ class WheelParser:
         if due_ms - timestamp_ms > max_delay_ms or due_ms > LATEST_DUE_MS:
             return None
         uniq_key = given_id or self._id_format % offset
-        delivered.append((_UNIQ_KEY, uniq_key))
-        delivered.append((_TIMER_OUT_MS, deliver))
+        delivered.append((UNIQ_KEY, uniq_key))
+        delivered.append((TIMER_OUT_MS, deliver))
         return topic, delivered, uniq_key, due_ms
 
     def alike(self, messages: Sequence[Message], headers: Sequence[Headers | None]) -> Alike | None:
@@ -155,17 +156,17 @@ class WheelParser:
         """
         control = {name: value for name, value in headers if name in _NOTED}
         carried = [header for header in headers if header[0] not in _NOTED]
-        if _DELETE in control:
+        if TIMER_DEL_UNIQKEY in control:
             return self._cancel(control)
-        topic = self._parser.topic(control.get(_REAL_TOPIC))
+        topic = self._parser.topic(control.get(REAL_TOPIC))
         if isinstance(topic, Rejection):
             return topic
         partition = self._parser.partition(control)
         if isinstance(partition, Rejection):
             return partition
-        uniq_key = control.get(_UNIQ_KEY) or self._id_format % offset
+        uniq_key = control.get(UNIQ_KEY) or self._id_format % offset
         copied = None
-        if _ROLL_PROOF in control:
+        if TIMER_ROLL_PROOF in control:
             copied = self._copies.read(control, offset, uniq_key)
             self.strange_copies += copied is None
         due_ms = self._due_ms(control, timestamp_ms, plan)
@@ -183,39 +184,39 @@ class WheelParser:
             origin_offset = offset
         waits = not_before_ms, roll_after_ms
         parsed = (topic, partition, carried, uniq_key, due_ms, roll_times, origin_offset, *waits)
-        if _REPLACE in control:
-            replaced = control[_REPLACE]
+        if TIMER_REPLACE_UNIQKEY in control:
+            replaced = control[TIMER_REPLACE_UNIQKEY]
             if not replaced:
-                return _no_id(_REPLACE)
+                return _no_id(TIMER_REPLACE_UNIQKEY)
             return Replace(replaced, Schedule(*parsed))
         return parsed
 
     def _cancel(self, control: dict[str, bytes | None]) -> Cancel | Rejection:
-        uniq_key = control[_DELETE]
+        uniq_key = control[TIMER_DEL_UNIQKEY]
         if not uniq_key:
-            return _no_id(_DELETE)
-        real_topic = self._parser.topic(control[_REAL_TOPIC]) if _REAL_TOPIC in control else None
+            return _no_id(TIMER_DEL_UNIQKEY)
+        real_topic = self._parser.topic(control[REAL_TOPIC]) if REAL_TOPIC in control else None
         if isinstance(real_topic, Rejection):
             return real_topic
-        return Cancel(uniq_key, real_topic, whole_number(control.get(_TIMER_DELIVER_MS)))
+        return Cancel(uniq_key, real_topic, whole_number(control.get(TIMER_DELIVER_MS)))
 
     def _due_ms(self, control: dict[str, bytes | None], timestamp_ms: int, plan: Plan) -> int | Rejection:
         """RocketMQ's priority: level, seconds, milliseconds, absolute time (``HookUtils.handleScheduleMessage``)."""
-        if _DELAY in control:
-            level = whole_number(control[_DELAY])
+        if DELAY in control:
+            level = whole_number(control[DELAY])
             if level is None or level < 1:
-                return _no_time(_DELAY, control[_DELAY], "a level, counted from 1")
+                return _no_time(DELAY, control[DELAY], "a level, counted from 1")
             due_ms = timestamp_ms + self._level_delays(plan).delay_ms(level)
-        elif _TIMER_DELAY_SEC in control or _TIMER_DELAY_MS in control:
-            name, unit_ms = (_TIMER_DELAY_SEC, 1_000) if _TIMER_DELAY_SEC in control else (_TIMER_DELAY_MS, 1)
+        elif TIMER_DELAY_SEC in control or TIMER_DELAY_MS in control:
+            name, unit_ms = (TIMER_DELAY_SEC, 1_000) if TIMER_DELAY_SEC in control else (TIMER_DELAY_MS, 1)
             delay = whole_number(control[name])
             if delay is None or delay < 0:
                 return _no_time(name, control[name], "a whole number (0 or more)")
             due_ms = timestamp_ms + delay * unit_ms
-        elif _TIMER_DELIVER_MS in control:
-            deliver_ms = whole_number(control[_TIMER_DELIVER_MS])
+        elif TIMER_DELIVER_MS in control:
+            deliver_ms = whole_number(control[TIMER_DELIVER_MS])
             if deliver_ms is None:
-                return _no_time(_TIMER_DELIVER_MS, control[_TIMER_DELIVER_MS], "a whole number of ms since 1970")
+                return _no_time(TIMER_DELIVER_MS, control[TIMER_DELIVER_MS], "a whole number of ms since 1970")
             due_ms = deliver_ms
         else:
             return Rejection(
