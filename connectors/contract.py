@@ -32,6 +32,9 @@ DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 MAX_TOPIC_NAME_LENGTH = 249
 
+Place = tuple[str, int]
+"""A partition: its topic and its number there."""
+
 DEFAULT_MAX_RECONSUME_TIMES = 16
 """How often a message is retried where its consumer does not say."""
 

@@ -8,13 +8,12 @@ import numpy as np
 import structlog
 from confluent_kafka import TopicPartition
 
-from connectors.contract import TopicKind
+from connectors.contract import Place, TopicKind
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.outages import is_postponed
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.dispatch.wheel_figures import added
-from sidecar.intake.reopening import Place
 from sidecar.metric_types import set_labels
 from sidecar.metrics import Metrics
 from sidecar.records import Rejection

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, wait_fixed
 
 from connectors.bounded_call import ends_within
+from connectors.contract import Place
 from connectors.kafka import (
     UNPOLLED,
     common_config,
@@ -71,9 +72,7 @@ def outside_consumer(settings: Settings, *, role: str) -> Consumer:
     return _make(Consumer, {**config, **own, "log_level": 0})
 
 
-def committed_offsets(
-    consumer: Consumer, places: Sequence[TopicPartition], timeout_s: float
-) -> dict[tuple[str, int], int]:
+def committed_offsets(consumer: Consumer, places: Sequence[TopicPartition], timeout_s: float) -> dict[Place, int]:
     """The group's offsets by topic and partition, as `committed_progress` finds them."""
     return {(place.topic, place.partition): place.offset for place in committed_progress(consumer, places, timeout_s)}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from connectors.contract import Place
 from connectors.kafka_errors import remedy
 from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
@@ -30,7 +31,6 @@ from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
-from sidecar.intake.reopening import Place
 from sidecar.leftovers import Leftovers
 from sidecar.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions

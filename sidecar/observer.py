@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.health import Cause, Health
 from sidecar.history import History
@@ -33,7 +34,7 @@ class Observer(WatchThread):
         self._probe: Probe | None = None
         self._pinged_ms = -float(PING_EVERY_MS)
         self._told: Cause | None = None
-        self._leaderless: frozenset[tuple[str, int]] = frozenset()
+        self._leaderless: frozenset[Place] = frozenset()
         self._topic_ids: dict[str, str] = {}
 
     def _run(self) -> None:
@@ -74,7 +75,7 @@ class Observer(WatchThread):
         elif cause is None and told is not None:
             log.info("a broker answers again")
 
-    def _tell_leaderless(self, leaderless: frozenset[tuple[str, int]]) -> None:
+    def _tell_leaderless(self, leaderless: frozenset[Place]) -> None:
         """The log, of each partition that is read here when it begins; status, until it is over."""
         self._health.leaderless = leaderless
         before, self._leaderless = self._leaderless, leaderless & self._health.places

@@ -25,6 +25,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from connectors.contract import Place
 from sidecar.advertised import Address, Connect, why_out_of_reach
 from sidecar.clients import admin_client
 from sidecar.health import Cause
@@ -79,7 +80,7 @@ class Probe:
         self._told: list[KafkaError] = []
         self._closed = ""
         self._cause: Cause | None = None
-        self.leaderless: frozenset[tuple[str, int]] = frozenset()
+        self.leaderless: frozenset[Place] = frozenset()
         """Partitions of the schedule topics that no broker led when it last answered a `ping`."""
         self.topic_ids: dict[str, str] = {}
         """The ids of the schedule topics that there were then."""

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from connectors.contract import Place
 from sidecar.dispatch.outages import Replicas
 from sidecar.settings import Settings
 from sidecar.topic_plan import group_topic_configs
@@ -26,7 +27,7 @@ _NO_SUCH_TOPIC = (
 class TopicsSeen(NamedTuple):
     """How topics are."""
 
-    leaderless: set[tuple[str, int]]
+    leaderless: set[Place]
     """Partitions that no broker leads."""
     ids: dict[str, str]
     """By topic, of those that there are; one that is made anew has another."""
@@ -54,7 +55,7 @@ class TopicAdmin:
             for info in self._partitions([topic])[topic]
         }
 
-    def leaderless(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> set[tuple[str, int]]:
+    def leaderless(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> set[Place]:
         """The partitions that no broker leads."""
         return self.look(topics, timeout_s).leaderless
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connectors.contract import TopicNames
 from spark import tables
 from spark.errors import AuditError
-from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE, SCHEMA
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, COORDINATES, IDENTITY, SCHEMA
 from spark.reconcile import Rules, is_for, reconcile
 from spark.stream import READ_UNTIL, kept_destinations
 
@@ -41,7 +41,7 @@ STRAGGLERS_MS = 300_000
 
 _ASKING = (*ASKS, "rolled", "retry", "invalid")
 _COLUMNS = [field.name for field in SCHEMA]
-_PLACE = list(PLACE)
+_COORDINATES = list(COORDINATES)
 _TOLD = ("id", "destination", "topic", "partition", "offset", "due_ms")
 
 
@@ -208,9 +208,11 @@ def _unseen(related: DataFrame, judged: DataFrame) -> DataFrame:
 
     What is not due for long is in no survey: the table knows of it.
     """
-    void = judged.where("verdict = 'cancelled_too_late' and arrivals = 0").select(*_PLACE)
-    replaced = related.where("kind = 'replace'").join(void, _PLACE, "left_semi").select(F.col("replaces").alias("id"))
-    others = related.where(F.col("kind").isin(*_ASKING)).join(void, _PLACE, "left_anti")
+    void = judged.where("verdict = 'cancelled_too_late' and arrivals = 0").select(*_COORDINATES)
+    replaced = (
+        related.where("kind = 'replace'").join(void, _COORDINATES, "left_semi").select(F.col("replaces").alias("id"))
+    )
+    others = related.where(F.col("kind").isin(*_ASKING)).join(void, _COORDINATES, "left_anti")
     return replaced.join(others, "id", "left_anti").distinct().localCheckpoint()
 
 
@@ -229,16 +231,16 @@ def _related(facts: DataFrame, ids: DataFrame, links: int = CHAIN_MAX) -> DataFr
         if replaced.isEmpty():
             break
         ids = ids.unionByName(replaced).localCheckpoint()
-        found = found.unionByName(_speaking_of(facts, replaced)).dropDuplicates(_PLACE).localCheckpoint()
+        found = found.unionByName(_speaking_of(facts, replaced)).dropDuplicates(_COORDINATES).localCheckpoint()
     letters = _letters_of(facts, found).localCheckpoint()
     return found if letters.isEmpty() else found.unionByName(letters).localCheckpoint()
 
 
 def _letters_of(facts: DataFrame, found: DataFrame) -> DataFrame:
     """What tells that one of these records was rejected, and goes by an id of its own."""
-    places = found.select(*(F.col(name).alias(f"of_{name}") for name in _PLACE)).distinct()
+    places = found.select(*(F.col(name).alias(f"of_{name}") for name in _COORDINATES)).distinct()
     letters = facts.where("kind = 'rejected'").join(places, places.columns, "left_semi").select(facts.columns)
-    return letters.join(found, _PLACE, "left_anti")
+    return letters.join(found, _COORDINATES, "left_anti")
 
 
 def _speaking_of(facts: DataFrame, ids: DataFrame) -> DataFrame:
@@ -246,7 +248,7 @@ def _speaking_of(facts: DataFrame, ids: DataFrame) -> DataFrame:
     spoken_of = F.explode(F.array_compact(F.array("id", "replaces"))).alias("spoken_of")
     keys = ids.select(F.col("id").alias("spoken_of")).distinct()
     found = facts.select(*facts.columns, spoken_of).join(keys, "spoken_of", "left_semi")
-    return found.dropDuplicates(_PLACE).select(facts.columns)
+    return found.dropDuplicates(_COORDINATES).select(facts.columns)
 
 
 def _since(facts: DataFrame, since_ms: int) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicKind, TopicNames
 from spark import topic_kinds
+from spark.facts import COORDINATES
 from spark.reconcile import Rules
 from spark.report import model
 
@@ -16,7 +17,7 @@ _ACCURACY = 10_000
 _NOT_EXPECTED = ("cancelled", "cancel_ignored", "rejected", "pending")
 _FAULTY = [verdict.value for verdict in model.FAULTY]
 _GRAVITY = {verdict: number for number, verdict in enumerate(_FAULTY)}
-_IN_ORDER = ("due_ms", "id", "topic", "partition", "offset")
+_IN_ORDER = ("due_ms", "id", *COORDINATES)
 """No two messages are asked for by one record: which of them a report names, and in what order, is no chance."""
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import DelayLevels, TopicKind, TopicNames
+from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
-from spark.cluster import UNREADABLE, Cluster, Place, audited_topics
+from spark.cluster import UNREADABLE, Cluster, audited_topics
 from spark.facts import ASKS, CLOCK_SKEW_MS, to_facts
 from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport

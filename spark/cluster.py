@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
 
 from connectors.client_options import for_producer
-from connectors.contract import TopicKind, TopicNames, is_internal_topic
+from connectors.contract import Place, TopicKind, TopicNames, is_internal_topic
 from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
@@ -23,9 +23,6 @@ _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
 """How such a timestamp is told."""
 _log = logging.getLogger("librdkafka")
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 class Range(NamedTuple):

@@ -16,10 +16,10 @@ from pyspark.sql.window import WindowSpec
 
 from connectors.contract import ErrorCode, TopicNames
 from spark import topic_kinds
-from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE
+from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, COORDINATES, IDENTITY
 from spark.plans import hinted, settled
 
-_IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
+_IDENTITY, _COORDINATES = list(IDENTITY), list(COORDINATES)
 
 _REFUSED_WHEN_READ = (ErrorCode.DELAY_TOO_LONG, ErrorCode.UNREADABLE_HEADERS)
 """Reasons for which the sidecar does not even look for what a record takes back, and which are not in its fact."""
@@ -38,24 +38,24 @@ def settle(
 
     Args:
         is_whole: see `spark.reconcile.Rules`.
-        letters: dead letters of whatever was rejected (`spark.rejections.letters_by_place`); None: there are none.
+        letters: dead letters of what was rejected (`spark.rejections.letters_by_coordinates`); None: there are none.
         is_read: whether what has come for a ``destination`` is among the facts.
     """
     if letters is None:
-        letters = facts.select(*_PLACE, F.col("why").alias("code")).limit(0)
+        letters = facts.select(*_COORDINATES, F.col("why").alias("code")).limit(0)
     askers = _with_standing(_with_letters(who_asks(facts), letters), facts)
     askers = settled(_with_cut(askers, facts, letters))
     arrivals = facts.where(F.col("kind").isin(*ARRIVALS))
     given = _with_letters_of_postponed(_give(askers, arrivals, is_whole=is_whole), facts, letters)
     rolls = facts.where("kind = 'rolled'").groupBy(*_IDENTITY, "topic", "partition", F.col("of_offset").alias("offset"))
-    counted = given.join(rolls.agg(F.count("*").alias("copies")), [*_IDENTITY, *_PLACE], "left")
+    counted = given.join(rolls.agg(F.count("*").alias("copies")), [*_IDENTITY, *_COORDINATES], "left")
     # The first copy of a replacement is what it brings; it has not been rolled by then.
     has_rolled = F.coalesce("copies", F.lit(0)) - (F.col("kind") == "replace").cast("int")
     # An id is used again, and then cancelled: what had gone out by then is not meant.
     is_meant = ~(F.col("is_followed") & F.coalesce(F.col("delivered_ms") < F.col("cut_ms"), F.lit(False)))
     return _with_void(settled(counted), grace_ms, is_read).select(
         *_IDENTITY,
-        *_PLACE,
+        *_COORDINATES,
         F.col("timestamp_ms").alias("scheduled_ms"),
         F.when(F.col("kind") != "send_back", F.col("level")).alias("level"),
         topic_kinds.group(F.col("destination"), names).alias("group"),
@@ -127,7 +127,7 @@ def _first_of_each(rows: DataFrame, group: list[str], order: list[str]) -> DataF
 
 def _with_letters(askers: DataFrame, letters: DataFrame) -> DataFrame:
     """With ``is_rejected``, and ``is_refused`` where it never came as far as being scheduled."""
-    told = askers.join(letters, _PLACE, "left")
+    told = askers.join(letters, _COORDINATES, "left")
     is_rejected, is_refused = F.col("code").isNotNull(), F.coalesce(_is_refused(), F.lit(False))
     return told.select(*askers.columns, is_rejected.alias("is_rejected"), is_refused.alias("is_refused"))
 
@@ -137,7 +137,7 @@ def _with_letters_of_postponed(given: DataFrame, facts: DataFrame, letters: Data
 
     Of several that waited for it none is, unless there is a letter for each that has not come.
     """
-    buried = facts.where("kind = 'postponed'").join(letters, _PLACE).groupBy(*_IDENTITY, _waits_until())
+    buried = facts.where("kind = 'postponed'").join(letters, _COORDINATES).groupBy(*_IDENTITY, _waits_until())
     told = hinted(buried.agg(F.count("*").alias("buried")))
     if told is None:
         return given
@@ -187,7 +187,7 @@ def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFr
 
     ``is_followed`` says whether the id has been used again before that.
     """
-    heeded = facts.join(letters.where(_is_refused()), _PLACE, "left_anti")
+    heeded = facts.join(letters.where(_is_refused()), _COORDINATES, "left_anti")
     place = F.col("partition").alias("wheel_partition"), F.col("offset")
     takes = heeded.where(F.col("kind") == "cancel").select(
         "id", *place, "timestamp_ms", F.col("destination").alias("cut_destination")
@@ -343,7 +343,7 @@ def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
     came is believed, where nothing of that id before it is here; so is one that replaces what may have come, unread.
     """
     has_come = F.col("arrivals") > 0
-    replacements = given.where("kind = 'replace'").select(*_PLACE, has_come.alias("replacement_has_come"))
+    replacements = given.where("kind = 'replace'").select(*_COORDINATES, has_come.alias("replacement_has_come"))
     was_in_time = F.col("cut_ms") < F.greatest("due_ms", "timestamp_ms") - grace_ms
     named = given.where("cut_offset is not null").select(
         F.col("wheel_partition").alias("partition"),
@@ -354,19 +354,19 @@ def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
         (was_in_time | ~(is_read | has_come | F.col("is_rejected"))).alias("may_have_been_there"),
     )
     links = settled(named.join(replacements, ["partition", "offset"]))
-    believed = _with_nothing_before(given).select(*_PLACE)
+    believed = _with_nothing_before(given).select(*_COORDINATES)
     carried_out = _carried_out(links, replacements).withColumn("is_carried_out", F.lit(True))
-    taken = links.join(carried_out, _PLACE, "left").where("was_there or (is_carried_out and may_have_been_there)")
-    first = taken.where("not can_be_void").select(*_PLACE).unionAll(believed).distinct()
+    taken = links.join(carried_out, _COORDINATES, "left").where("was_there or (is_carried_out and may_have_been_there)")
+    first = taken.where("not can_be_void").select(*_COORDINATES).unionAll(believed).distinct()
     chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
     found = _reached(first, chained).withColumn("has_found", F.lit(True))
     has_found = F.coalesce("has_found", F.lit(False))
-    return given.join(found, _PLACE, "left").withColumn("is_void", (F.col("kind") == "replace") & ~has_found)
+    return given.join(found, _COORDINATES, "left").withColumn("is_void", (F.col("kind") == "replace") & ~has_found)
 
 
 def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
     """Places of replacements that came, and of those that were replaced in turn by one that did."""
-    came = replacements.where("replacement_has_come").select(*_PLACE)
+    came = replacements.where("replacement_has_come").select(*_COORDINATES)
     if links.where("may_have_been_there and not was_there and not replacement_has_come").isEmpty():
         return came
     back = links.where("can_be_void and was_there").select(
@@ -377,7 +377,7 @@ def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
 
 def _with_nothing_before(given: DataFrame) -> DataFrame:
     """Replacements that came, of which no message that they can have meant is here: not even one that is gone."""
-    came = given.where("kind = 'replace' and arrivals > 0").select(*_PLACE, "replaces")
+    came = given.where("kind = 'replace' and arrivals > 0").select(*_COORDINATES, "replaces")
     can_be_meant = given.where("stands_at is not null and not is_refused")
     earliest = can_be_meant.groupBy(F.col("wheel_partition").alias("partition"), F.col("id").alias("replaces")).agg(
         F.min("stands_at").alias("earliest_offset")
@@ -395,6 +395,6 @@ def _reached(first: DataFrame, steps: DataFrame) -> DataFrame:
     while not steps.isEmpty():
         begins, ends = (steps.withColumnRenamed(name, "between") for name in ("named_offset", "offset"))
         further = begins.join(reached.withColumnRenamed("offset", "between"), ["topic", "partition", "between"])
-        reached = settled(reached.unionAll(further.select(*_PLACE)).distinct())
+        reached = settled(reached.unionAll(further.select(*_COORDINATES)).distinct())
         steps = settled(ends.join(begins, ["topic", "partition", "between"]).select(*steps.columns))
     return reached

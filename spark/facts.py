@@ -63,7 +63,7 @@ ARRIVALS = ("delivered", "dead_letter")
 IDENTITY = ("id", "destination", "retries", "redrives")
 """Of a message: what asks for it and what arrives have it in common."""
 
-PLACE = ("topic", "partition", "offset")
+COORDINATES = ("topic", "partition", "offset")
 """Of a record in Kafka."""
 
 CLOCK_SKEW_MS = 60_000

@@ -30,7 +30,7 @@ from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
-from spark.rejections import group_of_letter, is_parked, letters_by_place, number_of_letters, with_rejections
+from spark.rejections import group_of_letter, is_parked, letters_by_coordinates, number_of_letters, with_rejections
 
 COLUMNS = (
     *IDENTITY,
@@ -88,7 +88,7 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     """
     known = facts.where(F.col("timestamp_ms") <= rules.as_of_ms)
     kinds = {row["kind"] for row in known.select("kind").distinct().collect()}  # what there is none of is not planned
-    letters = letters_by_place(known) if "rejected" in kinds else None
+    letters = letters_by_coordinates(known) if "rejected" in kinds else None
     folded = fold(known, is_whole=rules.is_whole).persist()
     plain = folded.where("is_plain")
     odd_ids = folded.where("is_odd").select("id")

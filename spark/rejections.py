@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode, TopicNames
-from spark.facts import ASKS, CLOCK_SKEW_MS, IDENTITY, PLACE
+from spark.facts import ASKS, CLOCK_SKEW_MS, COORDINATES, IDENTITY
 from spark.plans import hinted, settled
 
-_IDENTITY, _PLACE = list(IDENTITY), list(PLACE)
+_IDENTITY, _COORDINATES = list(IDENTITY), list(COORDINATES)
 _SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original and its copies alike
 
 _WITH_OWN_ID = (*ASKS, "rolled", "retry", "postponed")
@@ -52,20 +52,20 @@ def number_of_letters() -> Column:
     return F.greatest(F.count_if(~is_parked()), F.count_if(is_parked()))
 
 
-def letters_by_place(facts: DataFrame) -> DataFrame | None:
-    """``letters``, how many, and a ``code``, by the place of the record that asked; None: there are none.
+def letters_by_coordinates(facts: DataFrame) -> DataFrame | None:
+    """``letters``, how many, and a ``code``, by the coordinates of the record that asked; None: there are none.
 
     A letter that its reader failed and somebody redrove is among the letters again, with one more redrive.
     """
     found = hinted(
         facts.where("kind = 'rejected'").select(
-            *(F.col(f"of_{name}").alias(name) for name in _PLACE),
+            *(F.col(f"of_{name}").alias(name) for name in _COORDINATES),
             "redrives",
             "group",
             "why",
             F.col("id").alias("letter_id"),
             F.col("timestamp_ms").alias("letter_ms"),
-            F.struct(*_PLACE).alias("letter"),
+            F.struct(*_COORDINATES).alias("letter"),
         )
     )
     if found is None:
@@ -74,21 +74,21 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
     records = facts.where(F.col("kind").isin(*_WITH_OWN_ID, "invalid", "cancel")).withColumn("origin", origin)
     told_of = settled(
         records.select(*_SAID, "offset", "kind", "timestamp_ms", "append_time").join(
-            found.select(*_PLACE, "letter_id", "letter_ms", "letter"), _PLACE
+            found.select(*_COORDINATES, "letter_id", "letter_ms", "letter"), _COORDINATES
         )
     )
     letters = (
         found.join(told_of.where(_is_of_another()).select("letter"), "letter", "left_anti")
-        .groupBy(*_PLACE, "redrives")
+        .groupBy(*_COORDINATES, "redrives")
         .agg(number_of_letters().alias("letters"), F.max("why").alias("code"))
-        .groupBy(*_PLACE)
+        .groupBy(*_COORDINATES)
         .agg(F.max("letters").alias("letters"), F.max("code").alias("code"))
     )
     hint = hinted(letters)
     if hint is None:
         return None
     rolled = hinted(
-        told_of.where("kind = 'rolled'").join(hint, _PLACE, "left_semi").select(*_SAID, "offset").distinct()
+        told_of.where("kind = 'rolled'").join(hint, _COORDINATES, "left_semi").select(*_SAID, "offset").distinct()
     )
     if rolled is None:
         return hint
@@ -96,9 +96,9 @@ def letters_by_place(facts: DataFrame) -> DataFrame | None:
     alike = records.where("kind in ('scheduled', 'replace', 'rolled') and level = 0")
     alike = alike.unionByName(alike.where("kind = 'rolled'").withColumn("origin", F.col("offset")))
     homes = alike.join(rolled, _SAID, "left_semi").groupBy(*_SAID).agg(F.min("offset").alias("home"))
-    moved = rolled.join(homes, _SAID).select(*_PLACE, "home")
+    moved = rolled.join(homes, _SAID).select(*_COORDINATES, "home")
     return hinted(
-        hint.join(moved, _PLACE, "left")
+        hint.join(moved, _COORDINATES, "left")
         .groupBy("topic", "partition", F.coalesce("home", "offset").alias("offset"))
         .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
     )
@@ -119,36 +119,36 @@ def with_rejections(judged: DataFrame, facts: DataFrame, letters: DataFrame) -> 
     """Verdicts, with ``rejected`` where a dead letter tells of it.
 
     Args:
-        letters: as `letters_by_place` has them.
+        letters: as `letters_by_coordinates` has them.
     """
-    rows = judged.join(_with_those_of_copies(letters, judged, facts), _PLACE, "left")
+    rows = judged.join(_with_those_of_copies(letters, judged, facts), _COORDINATES, "left")
     told = rows.withColumn("letters", F.coalesce("letters", F.lit(0).cast("bigint")))
     return told.withColumns({"verdict": _verdict(), "why": _why()}).select(*judged.columns)
 
 
 def _with_those_of_copies(letters: DataFrame, judged: DataFrame, facts: DataFrame) -> DataFrame:
-    """The same, and letters of copies that tell by their headers whose they are, at the place of what asked for it.
+    """The same, and letters of copies whose headers tell whose they are, at the coordinates of what asked for it.
 
     Where an identity was asked for more than once, each letter is that of another message, missing ones first.
     """
-    copies = facts.where("kind in ('retry', 'postponed')").select(*_PLACE, *_IDENTITY)
-    of_copies = hinted(copies.join(letters, _PLACE))
+    copies = facts.where("kind in ('retry', 'postponed')").select(*_COORDINATES, *_IDENTITY)
+    of_copies = hinted(copies.join(letters, _COORDINATES))
     if of_copies is None:
         return letters
     messages = settled(judged.join(of_copies.select(*_IDENTITY).distinct(), _IDENTITY, "left_semi"))
-    of_others = of_copies.join(messages, _PLACE, "left_anti")  # a copy that asks has its letter at its own place
+    of_others = of_copies.join(messages, _COORDINATES, "left_anti")  # a copy that asks has its letter at its own
     oldest_first = Window.partitionBy(*_IDENTITY).orderBy("partition", "offset")
     has_need = [F.col("arrivals") > 0, F.col("verdict") != "missing", F.col("due_ms"), F.col("offset")]
     neediest_first = Window.partitionBy(*_IDENTITY).orderBy(*has_need)
     count = F.count("*").over(Window.partitionBy(*_IDENTITY))
     turns = messages.select(
-        *_PLACE, *_IDENTITY, (F.row_number().over(neediest_first) - 1).alias("turn"), count.alias("turns")
+        *_COORDINATES, *_IDENTITY, (F.row_number().over(neediest_first) - 1).alias("turn"), count.alias("turns")
     )
     waiting = of_others.select(*_IDENTITY, "letters", "code", (F.row_number().over(oldest_first) - 1).alias("number"))
     given = turns.join(waiting, _IDENTITY).where(F.col("number") % F.col("turns") == F.col("turn"))
     together = (
         letters.unionByName(given.select(*letters.columns))
-        .groupBy(*_PLACE)
+        .groupBy(*_COORDINATES)
         .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
     )
     return hinted(together) or letters

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import Place, TopicKind, TopicNames
 from spark import tables
-from spark.cluster import Place, Range
+from spark.cluster import Range
 from spark.kafka_options import for_spark
 
 _RECORDS_A_TASK = 250_000

@@ -27,9 +27,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from connectors.contract import Place
 from spark import tables
 from spark.batch import Job, named_destinations
-from spark.cluster import UNREADABLE, Cluster, Place, audited_topics
+from spark.cluster import UNREADABLE, Cluster, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
 from spark.sources import read_streams_by_kind

@@ -25,10 +25,11 @@ from connectors.client_options import for_consumer
 from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.consuming.message import ConsumedMessage, MessageModel, as_consumed
-from connectors.consuming.process_queue import Place, ProcessQueue
+from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
+from connectors.contract import Place
 from connectors.event_log import EventLog
 from connectors.kafka_errors import REFUSALS
 

@@ -13,11 +13,12 @@ from math import inf
 from connectors.clock import Clock
 from connectors.consuming.listener import Answer, Listener
 from connectors.consuming.message import ConsumedMessage
-from connectors.consuming.process_queue import Place, ProcessQueue
+from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import DEAD_LETTER, SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import LOCAL_RETRY_MS, ConsumerSettings, within_suspend_limits
 from connectors.consuming.workers import Batch, Workers
+from connectors.contract import Place
 
 BATCHES_IN_A_ROW = 100
 """After which a partition lets others have its worker."""

@@ -14,9 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from connectors.consuming.message import ConsumedMessage
-
-Place = tuple[str, int]
-"""Topic and partition."""
+from connectors.contract import Place
 
 
 class ProcessQueue:

@@ -23,8 +23,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import SystemClock
-from connectors.contract import TopicKind, TopicNames, is_legal_topic_name
-from connectors.dead_letters.cluster import Cluster, Place, Ranges
+from connectors.contract import Place, TopicKind, TopicNames, is_legal_topic_name
+from connectors.dead_letters.cluster import Cluster, Ranges
 from connectors.dead_letters.errors import (
     DeadLettersError,
     NoSuchGroupError,

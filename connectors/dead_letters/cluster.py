@@ -19,6 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 
 from connectors.clients import Clients
 from connectors.clock import Deadline
+from connectors.contract import Place
 from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
 from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
 from connectors.kafka_errors import PASSING, is_about_group
@@ -33,9 +34,6 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 _NAME = "timewheel-dead-letters"
 _NO_SUCH_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 _NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 Ranges = dict[Place, tuple[int, int]]
 """The first offset, and the one behind the last."""

@@ -12,7 +12,8 @@ from itertools import chain
 
 import msgspec
 
-from connectors.dead_letters.cluster import Cluster, Place
+from connectors.contract import Place
+from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.offsets import Offsets, Range
 
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.clock import Clock
-from connectors.dead_letters.cluster import Place
+from connectors.contract import Place
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError, TakenOverError
 from connectors.dead_letters.ledger import Ledger
 from connectors.dead_letters.letter import Filter

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from connectors.testing.log import Place
+from connectors.contract import Place
 
 
 def spread(

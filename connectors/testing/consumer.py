@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
+from connectors.contract import Place
 from connectors.testing.client import Client, Config
 from connectors.testing.errors import RefusedOffsetsError, error, error_message, failure, words
 from connectors.testing.faults import Fault, Kind
 from connectors.testing.fetching import Fetching
 from connectors.testing.groups import Committed
-from connectors.testing.log import Place
 from connectors.testing.membership import Callback, ConsumerGroupMetadata, Membership
 from connectors.testing.metadata import cluster_metadata
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
+from connectors.contract import Place
 from connectors.testing.errors import error, error_message, words
-from connectors.testing.log import MARKER, PartitionLog, Place, SpanState
+from connectors.testing.log import MARKER, PartitionLog, SpanState
 from connectors.testing.topics import Topic
 
 _ABORTED = SpanState.ABORTED

@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 
 from confluent_kafka import KafkaError
 
+from connectors.contract import Place
 from connectors.testing.assignor import spread
 from connectors.testing.errors import RefusedOffsetsError
-from connectors.testing.log import PendingOffset, Place, Span, SpanState
+from connectors.testing.log import PendingOffset, Span, SpanState
 from connectors.testing.timers import Timers
 
 METADATA_BYTES_MAX = 4095

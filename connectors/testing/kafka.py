@@ -5,13 +5,14 @@ from itertools import count
 from math import ceil
 from threading import RLock
 
+from connectors.contract import Place
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.client import Client, Config
 from connectors.testing.clock import Clock, ManualClock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.faults import Faults
 from connectors.testing.groups import GroupCoordinator
-from connectors.testing.log import PartitionLog, Place
+from connectors.testing.log import PartitionLog
 from connectors.testing.process import Process
 from connectors.testing.producer import InMemoryProducer
 from connectors.testing.timers import Timers

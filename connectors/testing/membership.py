@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
+from connectors.contract import Place
 from connectors.testing.client import Config
 from connectors.testing.fetching import Fetching
 from connectors.testing.groups import GroupCoordinator, Member
-from connectors.testing.log import Place
 
 if TYPE_CHECKING:
     from connectors.testing.consumer import InMemoryConsumer

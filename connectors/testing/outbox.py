@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from connectors.contract import Place
 from connectors.kafka import BY_KEY
 from connectors.testing.errors import error, words
 from connectors.testing.faults import Kind
@@ -113,7 +114,7 @@ class Outbox:
             return not self.queue
         queue, self.queue = self.queue, []
         held: list[Queued] = []
-        by_place: dict[tuple[str, int], list[Queued]] = {}
+        by_place: dict[Place, list[Queued]] = {}
         for record in queue:
             by_place.setdefault((record.topic, self._place(record)), []).append(record)
         most = self._batch_max

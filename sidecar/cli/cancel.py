@@ -31,8 +31,8 @@ from sidecar.settings import Settings
 _POLL_S = 0.2
 _REASONS_MAX = 3
 
-Place = tuple[int, int]
-"""Partition and offset of a cancel on the wheel topic."""
+CancelId = tuple[int, int]
+"""Partition and offset of a cancel on the wheel topic: what its outcome is asked for by."""
 
 
 def register(app: typer.Typer) -> None:
@@ -69,21 +69,21 @@ def cancel(
     if not all_given:
         raise UsageError("there is no receipt on stdin")
     given = _cancellable(all_given)
-    places = _cancel_all(settings, given)
+    cancel_ids = _cancel_all(settings, given)
     if not wait:
-        for receipt, (partition, offset) in zip(given, places, strict=True):
+        for receipt, (partition, offset) in zip(given, cancel_ids, strict=True):
             typer.echo(json.dumps({"id": receipt.id, "partition": partition, "offset": offset}))
         if len(given) < len(all_given):
             raise typer.Exit(1)
         return
-    outcomes, reasons = _wait_for_outcomes(settings, given, places, timeout_ms / 1000)
-    for receipt, place in zip(given, places, strict=True):
-        outcome = outcomes.get(place)
-        told = {"id": receipt.id, "partition": place[0], "offset": place[1], "outcome": outcome}
+    outcomes, reasons = _wait_for_outcomes(settings, given, cancel_ids, timeout_ms / 1000)
+    for receipt, cancel_id in zip(given, cancel_ids, strict=True):
+        outcome = outcomes.get(cancel_id)
+        told = {"id": receipt.id, "partition": cancel_id[0], "offset": cancel_id[1], "outcome": outcome}
         typer.echo(json.dumps(told) if as_json else outcome or "undecided")
     if reasons:
         told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
-        raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(places)} cancels: {told_once}")
+        raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(cancel_ids)} cancels: {told_once}")
     if set(outcomes.values()) - {"cancelled"} or len(given) < len(all_given):
         raise typer.Exit(1)
 
@@ -133,48 +133,48 @@ def _cancellable(given: list[Receipt]) -> list[Receipt]:
     return cancellable
 
 
-def _cancel_all(settings: Settings, given: list[Receipt]) -> list[Place]:
+def _cancel_all(settings: Settings, given: list[Receipt]) -> list[CancelId]:
     """Write all the cancels, then wait for Kafka once."""
-    answers: list[Place | KafkaError | None] = [None] * len(given)
+    answers: list[CancelId | KafkaError | None] = [None] * len(given)
     with scheduled_producer(settings) as producer:
         for number, receipt in enumerate(given):
 
-            def on_place(answer: Place | KafkaError, number: int = number) -> None:
+            def on_written(answer: CancelId | KafkaError, number: int = number) -> None:
                 answers[number] = answer
 
-            producer.begin_cancel(receipt, on_place)
+            producer.begin_cancel(receipt, on_written)
             producer.poll()
         producer.flush(ACKNOWLEDGED_WITHIN_S + 1)
-    places = [answer for answer in answers if isinstance(answer, tuple)]
-    if len(places) < len(given):
+    cancel_ids = [answer for answer in answers if isinstance(answer, tuple)]
+    if len(cancel_ids) < len(given):
         silence = KafkaError(KafkaError._TIMED_OUT, "no acknowledgement")
         error = next((answer for answer in answers if isinstance(answer, KafkaError)), silence)
-        lost = f"{len(given) - len(places)} of {len(given)} cancels"
+        lost = f"{len(given) - len(cancel_ids)} of {len(given)} cancels"
         raise failure(error, f"Kafka has not taken {lost}: {error.str()}")
-    return places
+    return cancel_ids
 
 
 def _wait_for_outcomes(
-    settings: Settings, given: list[Receipt], places: list[Place], timeout_s: float
-) -> tuple[dict[Place, str], dict[Place, str]]:
+    settings: Settings, given: list[Receipt], cancel_ids: list[CancelId], timeout_s: float
+) -> tuple[dict[CancelId, str], dict[CancelId, str]]:
     """What has been decided within the time, and for the rest, why it has not."""
     deadline_s = time.monotonic() + timeout_s
-    topics = dict(zip(places, (receipt.schedule_topic for receipt in given), strict=True))
-    outcomes: dict[Place, str] = {}
-    reasons = dict.fromkeys(places, "not asked yet")
-    asked = list(places)
+    topics = dict(zip(cancel_ids, (receipt.schedule_topic for receipt in given), strict=True))
+    outcomes: dict[CancelId, str] = {}
+    reasons = dict.fromkeys(cancel_ids, "not asked yet")
+    asked = list(cancel_ids)
     with SidecarApi(settings) as api:
         while asked and time.monotonic() < deadline_s:
             waiting = []
-            for place in asked:
-                told = _ask(api, place, topics[place])
+            for cancel_id in asked:
+                told = _ask(api, cancel_id, topics[cancel_id])
                 if told.outcome is not None:
-                    outcomes[place] = told.outcome
-                    del reasons[place]
+                    outcomes[cancel_id] = told.outcome
+                    del reasons[cancel_id]
                     continue
-                reasons[place] = told.reason
+                reasons[cancel_id] = told.reason
                 if told.may_come:
-                    waiting.append(place)
+                    waiting.append(cancel_id)
             if waiting:
                 time.sleep(_POLL_S)
             asked = waiting
@@ -190,9 +190,9 @@ class _Told(NamedTuple):
     """Whether it may still tell the outcome."""
 
 
-def _ask(api: SidecarApi, place: Place, topic: str) -> _Told:
+def _ask(api: SidecarApi, cancel_id: CancelId, topic: str) -> _Told:
     try:
-        answer = api.get(f"/api/v1/cancels/{place[0]}/{place[1]}")
+        answer = api.get(f"/api/v1/cancels/{cancel_id[0]}/{cancel_id[1]}")
     except NoAnswerError as error:  # it may be starting
         return _Told(None, str(error))
     if answer.status in (503, 504):  # a worker is starting, or has just ended

@@ -217,10 +217,10 @@ class LevelPartition(ReadAhead):
         Returns:
             Whether there is any; it has to be read again, from `position` on.
         """
-        places = [place for place, chunk in enumerate(self._waiting) if chunk.is_cut]
-        if not places:
+        first_cut = next((number for number, chunk in enumerate(self._waiting) if chunk.is_cut), None)
+        if first_cut is None:
             return False
-        while len(self._waiting) > places[0]:
+        while len(self._waiting) > first_cut:
             chunk = self._waiting.pop()
             self._count(chunk, -1)
             self.position = chunk.records[0][6]

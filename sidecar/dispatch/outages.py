@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import Place, TopicKind, TopicNames
 from connectors.header_names import (
     REAL_QID,
     REAL_TOPIC,
@@ -105,7 +105,7 @@ class Outages:
         self._monotonic_ms = monotonic_ms
         self._copies: Copies | None = None
         self._away: dict[str, dict[int, Away]] = {}
-        self._tried: dict[tuple[str, int], Away] = {}
+        self._tried: dict[Place, Away] = {}
         """Partitions that are being tried again, as they were before."""
         self._partitions: dict[str, int] = {}
         """How many partitions those topics have; 0: they are still to be created."""

@@ -4,7 +4,7 @@ A thread takes what has come meanwhile and, for as long as nothing goes wrong,
 
 1. catches up with the ledger of Idempotency-Keys, and answers what has been done before from it; of a key that has come
    twice meanwhile (who sent it first has hung up), the second waits for the first;
-2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell their places;
+2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell where they are;
 3. commits, and tells the receipts.
 
 A record that Kafka refuses fails its own request: the transaction is aborted, and each request goes alone. So does one
@@ -35,7 +35,7 @@ from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
 from connectors.schedule_record import Carried, ScheduleError
 from connectors.until_answered import until_answered
-from sidecar.front.key_ledger import Entry, KeyLedger, Place
+from sidecar.front.key_ledger import Entry, KeyLedger, Written
 
 TRANSACTION_TIMEOUT_MS = 10_000
 ANSWER_WITHIN_S = 5.0
@@ -85,7 +85,7 @@ class RefusedRecordError(Exception):
 class Done(NamedTuple):
     """A request that has been carried out: now, or when its key came before."""
 
-    places: list[Place]
+    written: list[Written]
     is_replay: bool
 
 
@@ -260,7 +260,7 @@ class AtOnce:
             if entry is None or work.key is None:
                 left.append(work)
             elif entry.fingerprint == work.key.fingerprint:
-                work.done.set_result(Done(entry.places, is_replay=True))
+                work.done.set_result(Done(entry.written, is_replay=True))
             else:
                 work.fail(KeyReusedError())
         return left
@@ -276,8 +276,8 @@ class AtOnce:
                 for number, begin in enumerate(work.records):
                     begun.append(Begun(work, number, _begin(scheduler, number, begin)))
             self._await(scheduler, [one.pending for one in begun])
-            places = iter([_place(one.pending) for one in begun])
-            answers = [(work, [next(places) for _ in work.records]) for work in works]
+            written = iter([_written(one.pending) for one in begun])
+            answers = [(work, [next(written) for _ in work.records]) for work in works]
             entries = [Entry(*work.key, told, self._now_ms()) for work, told in answers if work.key]
             last_offset = self._note(scheduler, entries)
         except (RefusedRecordError, KafkaException) as error:
@@ -414,9 +414,9 @@ def _refused(begun: Sequence[Begun]) -> RefusedRecordError | None:
     return RefusedRecordError(number, error.str(), error)
 
 
-def _place(pending: PendingReceipt) -> Place:
+def _written(pending: PendingReceipt) -> Written:
     receipt = pending.receipt()
-    return Place(receipt.schedule_topic, receipt.partition, receipt.offset, receipt.deliver_ms)
+    return Written(receipt.schedule_topic, receipt.partition, receipt.offset, receipt.deliver_ms)
 
 
 def _words(error: KafkaException) -> str:

@@ -27,11 +27,11 @@ _CLOCKS_DIFFER_MS = 3_600_000
 _BATCH = 5_000
 _MADE_WITHIN_S = 5.0
 _ENTRY_BYTES = 400
-"""What an entry costs in memory beside its places, about."""
-_PLACE_BYTES = 250
+"""What an entry costs in memory beside what it says was written, about."""
+_WRITTEN_BYTES = 250
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Written(msgspec.Struct, frozen=True, array_like=True):
     """Where a record of the request stands, and when it is due."""
 
     topic: str
@@ -47,12 +47,12 @@ class Entry(msgspec.Struct, frozen=True):
     """Hash of the Idempotency-Key and of what is asked with it."""
     fingerprint: str
     """Hash of the request's body."""
-    places: list[Place]
+    written: list[Written] = msgspec.field(name="places")
     done_ms: int
 
     @property
     def size_bytes(self) -> int:
-        return _ENTRY_BYTES + _PLACE_BYTES * len(self.places)
+        return _ENTRY_BYTES + _WRITTEN_BYTES * len(self.written)
 
 
 _decode = msgspec.json.Decoder(Entry).decode

@@ -23,7 +23,7 @@ from sidecar.clock import SystemClock
 from sidecar.front.at_once import Begin, Key, TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import ACKNOWLEDGED_WITHIN_S, FrontKafka, acknowledged
-from sidecar.front.key_ledger import Place
+from sidecar.front.key_ledger import Written
 from sidecar.schedule_request import DelayMs, DeliverAt, ScheduleRequest, field_faults
 from sidecar.settings import Settings
 from sidecar.web.problems import Kind, ProblemError, described
@@ -114,8 +114,8 @@ def messages_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
         if done.is_replay:
             response.headers[REPLAYED] = "true"
         receipts = [
-            _receipt(settings, one, id_, place).to_dict()
-            for one, id_, place in zip(wanted, ids, done.places, strict=True)
+            _receipt(settings, one, id_, written).to_dict()
+            for one, id_, written in zip(wanted, ids, done.written, strict=True)
         ]
         return {"receipts": receipts} if is_list else receipts[0]
 
@@ -219,15 +219,15 @@ def _ids(wanted: Sequence[ScheduleRequest], key: Key | None) -> list[str]:
     return [_given_id(one) or f"{stem}-{number}" for number, one in enumerate(wanted)]
 
 
-def _receipt(settings: Settings, wanted: ScheduleRequest, id_: str, place: Place) -> Receipt:
+def _receipt(settings: Settings, wanted: ScheduleRequest, id_: str, written: Written) -> Receipt:
     is_cancellable = wanted.level is None
     return Receipt(
-        schedule_topic=place.topic,
-        partition=place.partition,
-        offset=place.offset,
+        schedule_topic=written.topic,
+        partition=written.partition,
+        offset=written.offset,
         id=id_,
         topic=settings.topic_names.physical(wanted.topic),
-        deliver_ms=place.deliver_ms,
+        deliver_ms=written.deliver_ms,
         key=wanted.key_bytes if is_cancellable else None,
         cancellable=is_cancellable,
     )

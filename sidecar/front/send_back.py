@@ -115,8 +115,8 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
             done = await kafka.at_once(work)
         if done.is_replay:
             response.headers[REPLAYED] = "true"
-        place = done.places[0]
-        return SendBackAnswer(topic=place.topic, partition=place.partition, offset=place.offset)
+        written = done.written[0]
+        return SendBackAnswer(topic=written.topic, partition=written.partition, offset=written.offset)
 
     return router
 

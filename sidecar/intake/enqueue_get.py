@@ -7,6 +7,7 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors.contract import Place
 from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
@@ -14,7 +15,7 @@ from sidecar.health import Health
 from sidecar.intake.headers import read_headers
 from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
-from sidecar.intake.reopening import Place, Reopening, remedy
+from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.sizes import RECORD_OVERHEAD_BYTES, SAMPLED, header_bytes

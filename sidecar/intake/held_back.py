@@ -7,8 +7,8 @@ however long it takes: by default a producer's transaction ends after a minute, 
 
 from collections.abc import Callable, Collection
 
+from connectors.contract import Place
 from sidecar.clock import Clock
-from sidecar.intake.reopening import Place
 
 HELD_BACK_AFTER_MS = 10_000
 """Ordinary transactions take milliseconds, and our own end after so long by default."""

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
+from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.health import Cause
 from sidecar.intake.progress import NoLeaderError
 from sidecar.store.errors import SlotConflict, is_disk_full
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 WAIT_MS_MIN = 500
 WAIT_MS_MAX = 30_000

@@ -11,10 +11,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LogRange, NoLeader, Start, Verdict, decide_start
-from sidecar.intake.reopening import Place
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0

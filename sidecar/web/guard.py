@@ -58,7 +58,7 @@ BODIES_MAX_BYTES = 64 * 2**20
 PLACES = 64
 """Requests under way; questions (GET) have half of them at most, for slow ones must not keep out what sends."""
 QUEUE_MAX = 1_024
-"""Requests that wait for a place."""
+"""Requests that wait to be admitted."""
 STREAMS_MAX = 32
 """Answers that go on for ever: server-sent events."""
 BODY_WITHIN_S = 10.0
@@ -150,7 +150,7 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if self._queue >= self._limits.queue_max:
             raise ProblemError(Kind.UNAVAILABLE, f"{self._queue} requests wait already; ask again")
-        body, place = _Body(self, receive), _Place(self)
+        body, admission = _Body(self, receive), _Admission(self)
         try:
             self._queue += 1
             try:
@@ -158,23 +158,25 @@ class Guard:
                     await body.read(scope)
                     scope = _with_json(scope)
                 if scope["method"] == "GET":
-                    await place.take(self._questions)
-                await place.take(self._places)
+                    await admission.take(self._questions)
+                await admission.take(self._places)
             finally:
                 self._queue -= 1
-            await self._run(scope, body.receive, answer, place)
+            await self._run(scope, body.receive, answer, admission)
         finally:
-            place.leave()
+            admission.leave()
             body.forget()
 
-    async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", place: "_Place | None" = None) -> None:
-        """Run the application for a bounded time, unless it streams from a place."""
+    async def _run(
+        self, scope: Scope, receive: Receive, answer: "_Answer", admission: "_Admission | None" = None
+    ) -> None:
+        """Run the application for a bounded time, unless it is admitted and streams."""
         try:
             async with asyncio.timeout(self._limits.done_within_s) as limit:
 
                 def on_stream() -> None:
-                    if place is not None:
-                        place.become_stream()
+                    if admission is not None:
+                        admission.become_stream()
                         limit.reschedule(None)
 
                 answer.on_stream = on_stream
@@ -185,7 +187,7 @@ class Guard:
                     Kind.UNKNOWN_OUTCOME, f"not done within {self._limits.done_within_s:.0f} s"
                 ) from None
 
-    # What requests share; see `_Body` and `_Place`.
+    # What requests share; see `_Body` and `_Admission`.
 
     def take_bytes(self, count: int) -> None:
         if self._bodies_bytes + count > self._limits.bodies_max_bytes:
@@ -224,7 +226,7 @@ class _Answer:
         await self._send(message)
 
 
-class _Place:
+class _Admission:
     """What a request takes while it is under way: of the places for all, of those for its like, or of the streams."""
 
     def __init__(self, guard: Guard) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import urllib.parse
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -16,7 +16,7 @@ from sidecar.settings import Settings
 from sidecar.status import Part, present, present_history, silent_part
 from sidecar.web.live import topics_by_queue, wheel_answer
 from sidecar.web.problems import Kind, ProblemError
-from sidecar.workers.merge import SILENT
+from sidecar.workers.merge import SILENT, WorkerAddress
 from sidecar.workers.pace import Pace
 
 STATUS_REST = 4.0
@@ -27,13 +27,6 @@ PART_TIMEOUT_S = 2.0
 WHEEL_TIMEOUT_S = 6.0
 
 T = TypeVar("T")
-
-
-class Place(Protocol):
-    """Where a process is found."""
-
-    number: int
-    address: str | None
 
 
 class _Wheel(msgspec.Struct):
@@ -50,7 +43,7 @@ class SeveralProcesses:
         processes: their addresses change as they are started anew.
     """
 
-    def __init__(self, settings: Settings, processes: Sequence[Place], clock: Clock, backlog: Backlog) -> None:
+    def __init__(self, settings: Settings, processes: Sequence[WorkerAddress], clock: Clock, backlog: Backlog) -> None:
         self._settings = settings
         self._processes = processes
         self._clock = clock
@@ -95,14 +88,14 @@ class SeveralProcesses:
         counts = TimeCounts.added((TimeCounts(one.total, one.overdue, one.counts) for one in told), window.buckets)
         return wheel_answer(window, counts, sorted(number for one in told for number in one.partitions))
 
-    async def _part(self, process: Place) -> Part:
+    async def _part(self, process: WorkerAddress) -> Part:
         part = await self._ask(process, "/api/v1/status/part", PART_TIMEOUT_S, Part)
         number = process.number if len(self._processes) > 1 else None
         if part is None:
             return silent_part(number, SILENT, self._clock.now_ms())
         return msgspec.structs.replace(part, worker=number)
 
-    async def _ask(self, process: Place, path: str, timeout_s: float, kind: type[T]) -> T | None:
+    async def _ask(self, process: WorkerAddress, path: str, timeout_s: float, kind: type[T]) -> T | None:
         """None where it does not answer."""
         address = process.address
         if address is None:

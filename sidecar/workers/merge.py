@@ -6,7 +6,7 @@ that is not listed would be taken for one that does not wait.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fastapi import Response
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -25,6 +25,13 @@ _STATES = list(State)
 
 _WHOLE = TypeAdapter(int)
 """Reads a number as each worker has read it: 5.0, too."""
+
+
+class WorkerAddress(Protocol):
+    """Where a worker is found; None while it is not."""
+
+    number: int
+    address: str | None
 
 
 class Answer(NamedTuple):

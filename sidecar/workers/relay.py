@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 from fastapi import FastAPI, Request, Response
@@ -20,6 +20,7 @@ from sidecar.web.problems import MEDIA_TYPE, Kind, ProblemError, add_problems
 from sidecar.workers.merge import (
     Answer,
     Merge,
+    WorkerAddress,
     merge_cancel,
     merge_healthz,
     merge_metrics,
@@ -54,14 +55,7 @@ _ASKED_WITH = frozenset({b"host", b"authorization", b"content-type"})
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Place(Protocol):
-    """Where a worker is found."""
-
-    number: int
-    address: str | None
-
-
-def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switched: dict[str, Any]) -> FastAPI:
+def make_relay(workers: Sequence[WorkerAddress], own_metrics: CollectorRegistry, switched: dict[str, Any]) -> FastAPI:
     """The ASGI application for several processes.
 
     Args:
@@ -83,9 +77,9 @@ def make_relay(workers: Sequence[Place], own_metrics: CollectorRegistry, switche
     return app
 
 
-def make_relay_to_one(place: "Place", own_metrics: CollectorRegistry) -> FastAPI:
+def make_relay_to_one(worker: WorkerAddress, own_metrics: CollectorRegistry) -> FastAPI:
     """The ASGI application for one process: what it says is said."""
-    relay = _Relay([place])
+    relay = _Relay([worker])
 
     async def metrics(request: Request) -> Response:
         answer = await relay.one_of_them(request)
@@ -120,7 +114,7 @@ def _paced(rest: float, endpoint: Endpoint) -> Endpoint:
 
 
 class _Relay:
-    def __init__(self, workers: Sequence[Place]) -> None:
+    def __init__(self, workers: Sequence[WorkerAddress]) -> None:
         self._workers = workers
         self._turns = itertools.count()
         self._client = httpx.AsyncClient(
@@ -149,7 +143,7 @@ class _Relay:
                 return answer.response()
         raise ProblemError(Kind.UNAVAILABLE, "no worker answers; ask again")
 
-    async def _ask(self, worker: Place, request: Request, body: bytes, timeout_s: float) -> Answer:
+    async def _ask(self, worker: WorkerAddress, request: Request, body: bytes, timeout_s: float) -> Answer:
         """Hand a request on. Status 0: it has not reached the worker; 504: nobody knows what became of it."""
         address = worker.address
         if address is None:

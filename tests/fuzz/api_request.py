@@ -26,7 +26,7 @@ from sidecar.dispatch.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.at_once import Done, Work
 from sidecar.front.kafka import FrontKafka
-from sidecar.front.key_ledger import Place
+from sidecar.front.key_ledger import Written
 from sidecar.health import Health
 from sidecar.metrics import Metrics
 from sidecar.pending import PendingQuery
@@ -126,7 +126,7 @@ class _Kafka(FrontKafka):
     async def at_once(self, work: Work) -> Done:
         for begin in work.records:
             begin(_Scheduler())  # type: ignore[arg-type]
-        return Done([Place("SCHEDULE_TOPIC_XXXX-wheel", 0, number, 0) for number in range(len(work.records))], False)
+        return Done([Written("SCHEDULE_TOPIC_XXXX-wheel", 0, number, 0) for number in range(len(work.records))], False)
 
     def dead_letters(self) -> DeadLetters:
         raise NotAnsweredError("Kafka is a stand-in")

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from typer.testing import CliRunner
 
-from connectors.contract import TopicNames
+from connectors.contract import Place, TopicNames
 from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
 from sidecar.errors import UsageError
 from spark import tables
 from spark.batch import Job, audit, read_facts
-from spark.cluster import Cluster, Place, Range
+from spark.cluster import Cluster, Range
 from spark.reconcile import Rules
 from spark.stream import ONLY, READ_UNTIL, Ingest
 from tests.support.audit_story import LEVELS, NAMES, SEND_BACK, WHEEL, Story, facts_of

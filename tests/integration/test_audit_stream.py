@@ -9,10 +9,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import Place, TopicKind, TopicNames
 from spark import tables
 from spark.batch import Job
-from spark.cluster import Cluster, Place
+from spark.cluster import Cluster
 from spark.errors import AuditError
 from spark.facts import SCHEMA
 from spark.reconcile import Rules

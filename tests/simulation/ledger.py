@@ -20,7 +20,6 @@ BIG_BYTES = 50
 """Values larger than this do not fit where an operator has made a topic too small."""
 
 Headers = list[tuple[str, bytes | None]]
-Place = tuple[str, int]
 LevelTable = tuple[int, ...]
 """Delays in ms."""
 

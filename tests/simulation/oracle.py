@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from connectors.contract import Place
 from connectors.murmur2 import partition_of_key
 from connectors.testing.log import MARKER, Entry, PartitionLog, SpanState
 from sidecar.metrics import Metrics
@@ -32,7 +33,6 @@ from tests.simulation.ledger import (
     Ledger,
     Message,
     Order,
-    Place,
     Record,
     Violation,
     due_times,

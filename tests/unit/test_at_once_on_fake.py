@@ -79,7 +79,7 @@ def test_all_of_a_request_is_there_with_its_places(bench: Bench) -> None:
     one = Work([message("a"), message("b", level=1)])
     bench.start().settle([one])
     done = one.done.result(0)
-    assert [place.topic for place in done.places] == [NAMES.wheel, NAMES.level(1)]
+    assert [one.topic for one in done.written] == [NAMES.wheel, NAMES.level(1)]
     assert not done.is_replay
     assert bench.scheduled() == {b"a": 1, b"b": 1}
 
@@ -89,7 +89,7 @@ def test_a_key_that_comes_again_is_answered_as_it_was(bench: Bench) -> None:
     first, again = work("a", "b", key="k"), work("a", "b", key="k")
     at_once.settle([first])
     at_once.settle([again])
-    assert again.done.result(0).places == first.done.result(0).places
+    assert again.done.result(0).written == first.done.result(0).written
     assert (first.done.result(0).is_replay, again.done.result(0).is_replay) == (False, True)
     assert bench.scheduled() == {b"a": 1, b"b": 1}
 
@@ -103,7 +103,7 @@ def test_a_key_is_known_after_a_restart_and_to_other_replicas(bench: Bench) -> N
         again = work("a", key="k")
         process.settle([again])
         assert again.done.result(0).is_replay
-        assert again.done.result(0).places == first.done.result(0).places
+        assert again.done.result(0).written == first.done.result(0).written
     assert bench.scheduled() == {b"a": 1, b"z": 1}
 
 
@@ -140,7 +140,7 @@ def test_where_the_ledger_cannot_be_made_requests_without_a_key_are_carried_out(
     monkeypatch.setattr(Cluster, "create", refuse)
     with_key, without = work("a", key="k"), work("b")
     bench.start().settle([with_key, without])
-    assert len(without.done.result(0).places) == 1
+    assert len(without.done.result(0).written) == 1
     with pytest.raises(RefusedError):
         with_key.done.result(0)
     assert bench.scheduled() == {b"b": 1}
@@ -170,7 +170,7 @@ def test_a_key_behind_another_replicas_open_transaction_is_waited_for(
         too_early.done.result(0)
     other.abort_transaction(1)
     third.settle([again])
-    assert again.done.result(0) == (first.done.result(0).places, True)
+    assert again.done.result(0) == (first.done.result(0).written, True)
     assert bench.scheduled() == {b"a": 1}
 
 
@@ -178,7 +178,7 @@ def test_a_key_that_comes_twice_at_once_is_carried_out_once(bench: Bench) -> Non
     """Who sent the first has hung up before its answer, and repeats it."""
     first, again, other = work("a", key="k"), work("a", key="k"), work("b", key="k", body="other")
     bench.start().settle([first, again, work("c"), other])
-    assert again.done.result(0) == (first.done.result(0).places, True)
+    assert again.done.result(0) == (first.done.result(0).written, True)
     with pytest.raises(KeyReusedError):
         other.done.result(0)
     assert bench.scheduled() == {b"a": 1, b"c": 1}
@@ -238,7 +238,7 @@ def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> Non
     bench.kafka.faults.refuse(NAMES.wheel, larger_than_bytes=1_000)
     good, bad, keyed = work("a"), work("b", "x" * 5_000), work("c", key="k")
     bench.start().settle([good, bad, keyed])
-    assert len(good.done.result(0).places) == 1
+    assert len(good.done.result(0).written) == 1
     with pytest.raises(RefusedRecordError) as refused:
         bad.done.result(0)
     assert refused.value.number == 1
@@ -254,7 +254,7 @@ def test_what_cannot_be_written_fails_its_request_alone(bench: Bench) -> None:
     bench.start().settle([bad, good])
     with pytest.raises(RefusedRecordError, match="REAL_TOPIC is an instruction"):
         bad.done.result(0)
-    assert good.done.result(0).places
+    assert good.done.result(0).written
     assert bench.scheduled() == {b"a": 1}
 
 
@@ -284,8 +284,8 @@ def test_a_partition_that_takes_nothing_fails_its_own_requests_and_soon_delays_n
         without_key = work(f"c{number}")
         at_once.settle([good, bad, without_key])
         waited_s.append((bench.kafka.clock.monotonic_ms() - began_ms) / 1_000)
-        assert good.done.result(0).places
-        assert without_key.done.result(0).places
+        assert good.done.result(0).written
+        assert without_key.done.result(0).written
         with pytest.raises(NothingDoneError, match=f"'{NAMES.level(1)}' does not take the record"):
             bad.done.result(0)
     assert waited_s[0] >= ANSWER_WITHIN_S
@@ -305,7 +305,7 @@ def test_a_ledger_that_takes_nothing_fails_what_has_a_key_alone(bench: Bench) ->
     at_once.settle([keyed, without_key])
     with pytest.raises(NothingDoneError):
         keyed.done.result(0)
-    assert without_key.done.result(0).places
+    assert without_key.done.result(0).written
     bench.kafka.clock.advance(600_000)
     again = work("b", key="k")
     at_once.settle([again])
@@ -388,7 +388,7 @@ def test_what_became_of_a_commit_without_an_answer_is_settled_by_the_next_reques
     for _ in range(2):
         again = work("a", "b", key="k")
         at_once.settle([again])
-        assert len(again.done.result(0).places) == 2
+        assert len(again.done.result(0).written) == 2
     assert bench.scheduled() == {b"first": 1, b"a": 1, b"b": 1}
 
 
@@ -414,12 +414,12 @@ def test_a_repeated_request_is_harmless_wherever_the_process_dies(bench: Bench, 
         one = work("a", "b", key=f"k{round_ // 2}")
         try:
             at_once.settle([one])
-            answers.append(one.done.result(0).places)
+            answers.append(one.done.result(0).written)
         except SimulatedCrash:
             at_once = bench.start()
             again = work("a", "b", key=f"k{round_ // 2}")
             at_once.settle([again])
-            answers.append(again.done.result(0).places)
+            answers.append(again.done.result(0).written)
     assert answers[0] == answers[1]
     assert answers[2] == answers[3]
     assert bench.scheduled() == {b"a": 2, b"b": 2}
