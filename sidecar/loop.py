@@ -154,7 +154,7 @@ class Loop:
 
     @property
     def sources(self) -> list[Source]:
-        return list(self._intake.sources.values())
+        return self._intake.sources
 
     def pending(self, query: PendingQuery) -> Generator[None, None, tuple[PendingAnswer, list[int]]]:
         """What waits on this sidecar's wheel partitions, and which those are; a question for the loop's own thread."""
@@ -182,7 +182,7 @@ class Loop:
 
     def _while_ours(self, source: WheelPartition, steps: Generator[None, None, T]) -> Generator[None, None, T | None]:
         """The answer of a source; None where it is closed meanwhile, or its store fails, which closes it."""
-        while self._intake.sources.get((source.topic, source.partition)) is source:
+        while self._intake.is_open(source):
             try:
                 next(steps)
             except StopIteration as end:
@@ -305,7 +305,7 @@ class Loop:
         share = self._settings.batch_records // len(drafts)
         share_bytes = self._batch_limit.bytes // len(drafts)
         for source, _ in drafts:
-            if self._intake.sources.get((source.topic, source.partition)) is source:
+            if self._intake.is_open(source):
                 try:
                     source.prepare(now_ms + PREPARED_MS, share, share_bytes)
                 except SOURCE_FAILURES as error:
@@ -330,15 +330,11 @@ class Loop:
 
     def _due(self, now_ms: int) -> list[Source]:
         self._tell_oldest_due(self._oldest_due_ms(now_ms), now_ms)
-        return [
-            source
-            for source in self._intake.sources.values()
-            if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms
-        ]
+        return [source for source in self.sources if (due_ms := source.next_due_ms) is not None and due_ms <= now_ms]
 
     def _oldest_due_ms(self, now_ms: int) -> int | None:
         """When the oldest of what waits in all partitions falls or fell due; None: nothing waits."""
-        moments = (source.next_due_ms for source in self._intake.sources.values())
+        moments = (source.next_due_ms for source in self.sources)
         return min((due_ms or now_ms for due_ms in moments if due_ms is not None), default=None)
 
     def _tell_oldest_due(self, oldest_ms: int | None, now_ms: int) -> None:
@@ -430,7 +426,7 @@ class Loop:
             for source, refusal in self._refusals.bury(drafts, found.final):
                 self._tell_that_dead_letters_wait(source, refusal)
         for draft in drafts:
-            if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
+            if self._intake.is_open(draft.source):
                 self._put_back(draft)
 
     def _tell_of_abort(self, error: KafkaError, found: Findings) -> None:
@@ -472,7 +468,7 @@ class Loop:
         """Partitions that are not to be read. What a rebuild needs is read all the same."""
         if not self._switches.stop_enqueue:
             return set()
-        return {place for place, source in self._intake.sources.items() if not source.is_recovering}
+        return {(source.topic, source.partition) for source in self.sources if not source.is_recovering}
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,6 @@
 """RIP-43's EnqueueGet: the consumer, its assignment, and the batches it hands to the sources."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain
-from typing import NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,6 +13,7 @@ from sidecar.health import Health
 from sidecar.intake.headers import read_headers
 from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
+from sidecar.intake.reading import Reading, Run
 from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
@@ -36,14 +35,6 @@ PIECE_RECORDS = 1_000
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
-
-
-class Run(NamedTuple):
-    """Records of one partition, or the news that its end was reached."""
-
-    place: Place
-    messages: list[Message]
-    end_offset: int | None = None
 
 
 class EnqueueGet:
@@ -73,7 +64,6 @@ class EnqueueGet:
         batch_bytes: int,
         queue_of: Callable[[str], str],
     ) -> None:
-        self.sources: dict[Place, Source] = {}
         self.assigned: Sequence[Place] | None = None
         """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
@@ -88,58 +78,63 @@ class EnqueueGet:
         self._limit = batch_records
         """Records that are read at a time."""
         self._queue_of = queue_of
-        self._paused: set[Place] = set()
-        self._held: set[Place] = set()
-        self._behind: set[Place] = set()
-        """Partitions whose source could not keep all it was offered: read again from its position."""
-        self._left: dict[Place, list[Run]] = {}
-        """What sources have left until the transaction in hand has come to its end, and what came behind it."""
+        self._readings: dict[Place, Reading] = {}
+        """The partitions that are open."""
+        self._held: Collection[Place] = ()
         self._assigned_in_call: set[Place] = set()
         self._reopening = Reopening(clock)
         self._held_back = HeldBack(clock, self.known_end)
-        self._offered_last: set[Place] = set()
-        """Whose records were in the last batch."""
         self._failure: Exception | None = None
         self._is_closed = False
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    @property
+    def sources(self) -> list[Source]:
+        """Those of the partitions that are open."""
+        return [reading.source for reading in self._readings.values()]
+
+    def is_open(self, source: Source) -> bool:
+        """Whether a source is still the one of its partition."""
+        reading = self._readings.get((source.topic, source.partition))
+        return reading is not None and reading.source is source
 
     def close(self) -> None:
         """Close every source: the session is over, and what the consumer still tells is of no interest."""
         self._is_closed = True
         self._health.stopped = {}  # the next session finds out by itself
         self._health.held_back = frozenset()
-        self._drop(list(self.sources))
+        self._drop(list(self._readings))
 
     def fail(self, source: Source, error: Exception) -> None:
         """A source's store has failed: forget what is in memory, begin again from the committed progress in a while."""
-        place = source.topic, source.partition
-        if self.sources.get(place) is not source:
-            return
-        del self.sources[place]
-        source.close()
-        self._consumer.pause([TopicPartition(*place)])
-        self._forget(place)
-        self._put_off(place, error)
+        if self.is_open(source):
+            place = source.topic, source.partition
+            self._close(place)
+            self._consumer.pause([TopicPartition(*place)])
+            self._put_off(place, error)
 
     def hold(self, places: Collection[Place]) -> None:
         """Read these partitions no further until a later call leaves them out; polling keeps the membership."""
-        self._held = set(places)
-        for place in self._held - self._paused:
-            self._pause(place)
-            self._read_from_position(place)
+        self._held = places
+        for place in places:
+            reading = self._readings.get(place)
+            if reading is not None and not reading.is_paused:
+                self._pause(place, reading)
+                reading.read_again()
 
     def read_again(self, source: Source) -> None:
         """Read on from the position of a source, which has set it back."""
         place = source.topic, source.partition
-        if place not in self._paused:
-            self._pause(place)
-        self._read_from_position(place)
+        reading = self._readings[place]
+        if not reading.is_paused:
+            self._pause(place, reading)
+        reading.read_again()
 
     def go_on(self) -> None:
         """Between transactions: hand over what sources have left for the end of one."""
-        if self._left:
-            left, self._left = self._left, {}
-            self._hand_over(chain.from_iterable(left.values()))
+        left = [run for reading in self._readings.values() if reading.left for run in reading.take_left()]
+        if left:
+            self._hand_over(left)
 
     def read(self, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` for records, hand what there is to the sources, and tell how many there were.
@@ -154,10 +149,10 @@ class EnqueueGet:
         self._reopen()
         self._resume()
         count, room = 0, self._limit
-        is_whole = any(
-            source.is_best_read_whole for place, source in self.sources.items() if place in self._offered_last
-        )
-        self._offered_last.clear()
+        readings = self._readings.values()
+        is_whole = any(reading.source.is_best_read_whole for reading in readings if reading.was_offered)
+        for reading in readings:
+            reading.was_offered = False
         while room > 0:
             asked = room if is_whole else min(room, PIECE_RECORDS)
             read, handed_over = self._read_piece(asked, timeout_s)
@@ -186,7 +181,8 @@ class EnqueueGet:
 
     def tell_held_back(self) -> None:
         """Now and then: which partitions cannot be read on before a producer's transaction ends."""
-        held_back, before = self._held_back.look(self._paused), self._health.held_back
+        paused = {place for place, reading in self._readings.items() if reading.is_paused}
+        held_back, before = self._held_back.look(paused), self._health.held_back
         if held_back == before:
             return
         self._health.held_back = held_back
@@ -223,26 +219,27 @@ class EnqueueGet:
         count = 0
         for run in runs:
             place = run.place
-            source = self.sources.get(place)
-            if source is None:
+            reading = self._readings.get(place)
+            if reading is None:
                 continue
-            if place in self._assigned_in_call:
-                self._reread(place, source.position)
-            elif place in self._left:
-                self._left[place].append(run)
+            if place in self._assigned_in_call:  # what came in that very call may be of an assignment before
+                reading.left.clear()
+                self._seek(place, reading.source.position)
+            elif reading.left:
+                reading.left.append(run)
             elif run.end_offset is not None:
                 self._held_back.reached_end(place, run.end_offset)
-                source.reached_end(run.end_offset)
+                reading.source.reached_end(run.end_offset)
             else:
-                count += self._offer(source, run, now_ms)
+                count += self._offer(reading, run, now_ms)
         if count:
             self._health.broker_answers()
         return count
 
-    def _offer(self, source: Source, run: Run, now_ms: int) -> int:
+    def _offer(self, reading: Reading, run: Run, now_ms: int) -> int:
         """How many of the records are handed over."""
-        place, messages, _ = run
-        self._offered_last.add(place)
+        source, (place, messages, _) = reading.source, run
+        reading.was_offered = True
         self._held_back.forget(place)
         try:
             source.offer(messages, now_ms)
@@ -255,12 +252,11 @@ class EnqueueGet:
             left = [message for message in messages if (message.offset() or 0) >= source.position]
             count -= len(left)
         if source.is_full:
-            if left:
-                self._behind.add(place)
-            if place not in self._paused:
-                self._pause(place)
+            reading.is_behind = reading.is_behind or bool(left)
+            if not reading.is_paused:
+                self._pause(place, reading)
         elif left:
-            self._left[place] = [Run(place, left)]
+            reading.left = [Run(place, left)]
         self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
         return count
 
@@ -316,30 +312,25 @@ class EnqueueGet:
                 operator_action="check the brokers and the sidecar's rights; reading goes on by itself",
             )
 
-    def _reread(self, place: Place, offset: int) -> None:
-        """Forget what came for a partition in the very call that assigned it: it may be of an assignment before."""
-        self._left.pop(place, None)
+    def _seek(self, place: Place, offset: int) -> None:
         try:
             self._consumer.seek(TopicPartition(*place, offset))
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
 
-    def _read_from_position(self, place: Place) -> None:
-        """Of a paused partition: what was fetched for it and not yet consumed is gone, or to be forgotten."""
-        self._behind.add(place)
-        self._left.pop(place, None)
-
-    def _pause(self, place: Place) -> None:
+    def _pause(self, place: Place, reading: Reading) -> None:
         self._consumer.pause([TopicPartition(*place)])
-        self._paused.add(place)
+        reading.is_paused = True
 
     def _resume(self) -> None:
-        for place in [place for place in self._paused - self._held if self.sources[place].has_room]:
-            if place in self._behind:
-                self._behind.discard(place)
-                self._reread(place, self.sources[place].position)
-            self._consumer.resume([TopicPartition(*place)])
-            self._paused.discard(place)
+        for place, reading in self._readings.items():
+            if reading.is_paused and place not in self._held and reading.source.has_room:
+                if reading.is_behind:
+                    reading.is_behind = False
+                    reading.left.clear()
+                    self._seek(place, reading.source.position)
+                self._consumer.resume([TopicPartition(*place)])
+                reading.is_paused = False
 
     @property
     def without_disk(self) -> set[str]:
@@ -392,7 +383,7 @@ class EnqueueGet:
             self._put_off(place, error)
             return None
         self._reopening.opened(place)
-        self.sources[place] = source
+        self._readings[place] = Reading(source)
         return source
 
     def _put_off(self, place: Place, error: Exception) -> None:
@@ -415,7 +406,7 @@ class EnqueueGet:
         for place, start in self._starts.find(places).items():
             source = self._open(place, start)
             if source is not None:
-                self._reread(place, source.position)
+                self._seek(place, source.position)
                 self._consumer.resume([TopicPartition(*place)])
                 self._tell_assignment()
                 log.info("partition open again", partition=_name(place))
@@ -451,10 +442,7 @@ class EnqueueGet:
     def _drop(self, places: Sequence[Place]) -> None:
         for place in places:
             self._health.turned()  # and to close it, much may have to be written
-            source = self.sources.pop(place, None)
-            if source is not None:
-                source.close()
-            self._forget(place)
+            self._close(place)
             self._reopening.forget(place)
         dropped = {_name(place) for place in places}
         self._health.stopped = {name: why for name, why in self._health.stopped.items() if name not in dropped}
@@ -462,11 +450,8 @@ class EnqueueGet:
 
     def _stop(self, place: Place, reason: str) -> None:
         """Read no further in this partition until an operator has chosen."""
-        source = self.sources.pop(place, None)
-        if source is not None:
-            source.close()
+        if self._close(place):
             self._consumer.pause([TopicPartition(*place)])
-            self._forget(place)
         self._reopening.forget(place)
         self._health.stopped = {**self._health.stopped, _name(place): reason}
         self._tell_assignment()
@@ -477,19 +462,22 @@ class EnqueueGet:
             operator_action="stop all sidecars of the group, choose with 'timewheel progress set', start them again",
         )
 
-    def _forget(self, place: Place) -> None:
-        """How reading stood for a source that is closed."""
-        self._paused.discard(place)
-        self._behind.discard(place)
-        self._left.pop(place, None)
+    def _close(self, place: Place) -> bool:
+        """Whether the partition was open."""
+        reading = self._readings.pop(place, None)
+        if reading is not None:
+            reading.source.close()
         self._held_back.forget(place)
+        return reading is not None
 
     def _tell_assignment(self) -> None:
-        self._health.places = frozenset(self.sources)
-        self._metrics.assigned_partitions.set(len(self.sources))
+        self._health.places = frozenset(self._readings)
+        self._metrics.assigned_partitions.set(len(self._readings))
         self._metrics.stopped_partitions.set(len(self._health.stopped))
         self._health.recovering = {
-            _name(place): source.trouble for place, source in self.sources.items() if source.is_recovering
+            _name(place): reading.source.trouble
+            for place, reading in self._readings.items()
+            if reading.source.is_recovering
         }
         self._health.failing = {_name(place): cause for place, cause in self._reopening.closed.items()}
 

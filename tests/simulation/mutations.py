@@ -353,7 +353,7 @@ def a_copy_of_an_earlier_process_counts_as_ones_own(patch: Patch) -> None:
 
 
 def what_waits_for_the_end_of_a_transaction_is_forgotten(patch: Patch) -> None:
-    patch.setattr(EnqueueGet, "go_on", lambda self: self._left.clear())
+    patch.setattr(EnqueueGet, "go_on", lambda self: [reading.take_left() for reading in self._readings.values()])
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
+from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
@@ -116,7 +117,7 @@ def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: in
     """All records are of partition 0."""
     consumer = Fetched()
     intake = reading(consumer)
-    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", partition] = cast(Source, Asking())
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", partition] = Reading(cast(Source, Asking()))
     intake.read(0)
     consumer.asked.clear()
     intake.read(0)
@@ -133,7 +134,7 @@ def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
     """It is read again as long as there is no room: an intake that stands still would look busy."""
     intake = reading(consumer := Fetched(fetched=10))
     consumer.pause = lambda _partitions: None  # type: ignore[attr-defined]
-    intake.sources["SCHEDULE_TOPIC_XXXX-wheel", 0] = cast(Source, Full())
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", 0] = Reading(cast(Source, Full()))
     intake.read(0)
     assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
 

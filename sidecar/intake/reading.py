@@ -1,0 +1,42 @@
+"""How reading stands in one partition that is open."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from connectors.contract import Place
+from sidecar.source import Source
+
+
+class Run(NamedTuple):
+    """Records of one partition, or the news that its end was reached."""
+
+    place: Place
+    messages: list[Message]
+    end_offset: int | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Reading:
+    """A partition's source, and what has been read and not been handed over to it."""
+
+    source: Source
+    is_paused: bool = False
+    """Whether the consumer hands out nothing of it."""
+    is_behind: bool = False
+    """Whether it is to be read again from the source's position: not all that was offered was kept."""
+    left: list[Run] = field(default_factory=list)
+    """What the source has left until the transaction in hand has come to its end, and what came behind it."""
+    was_offered: bool = False
+    """Whether there were records of it in the last batch."""
+
+    def take_left(self) -> list[Run]:
+        """What was left, which is then handed over."""
+        left, self.left = self.left, []
+        return left
+
+    def read_again(self) -> None:
+        """Of a paused partition: what was fetched and not yet consumed is gone, or to be forgotten."""
+        self.is_behind = True
+        self.left.clear()
