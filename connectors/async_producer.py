@@ -21,11 +21,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline, SystemClock
-from connectors.contract import DelayLevels, TopicNames
+from connectors.contract import DelayLevels, Headers, TopicNames
 from connectors.event_log import EventLog
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
-from connectors.schedule_record import Carried, HeadersArgument
+from connectors.schedule_record import HeadersArgument
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -131,7 +131,7 @@ class AsyncScheduledProducer:
         """
         return await self._answer_of(lambda told: self._producer.begin_cancel(receipt, told, wait_for_room=False))
 
-    async def write(self, topic: str, value: bytes | None, *, key: bytes | None, headers: Carried) -> tuple[int, int]:
+    async def write(self, topic: str, value: bytes | None, *, key: bytes | None, headers: Headers) -> tuple[int, int]:
         """Write a record as it is; returns its partition and offset once Kafka has it.
 
         Raises:

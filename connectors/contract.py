@@ -35,6 +35,9 @@ MAX_TOPIC_NAME_LENGTH = 249
 Place = tuple[str, int]
 """A partition: its topic and its number there."""
 
+Headers = list[tuple[str, bytes | None]]
+"""Of a record, in order; names may repeat, values may be null."""
+
 DEFAULT_MAX_RECONSUME_TIMES = 16
 """How often a message is retried where its consumer does not say."""
 
@@ -298,6 +301,10 @@ class TopicKind(StrEnum):
     REDRIVEN = "redriven"
     IDEMPOTENCY = "idempotency"
     OTHER = "other"
+
+
+SCHEDULE_KINDS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
+"""Those that the sidecar reads."""
 
 
 @dataclass(frozen=True)

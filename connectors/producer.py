@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from connectors.client_options import SCHEDULING, check_protected, for_consumer, for_producer
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline
-from connectors.contract import DEFAULT_LEVELS, DelayLevels, TopicNames, is_legal_topic_name
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, Headers, TopicNames, is_legal_topic_name
 from connectors.event_log import EventLog
 from connectors.extras import how_to_install
 from connectors.header_names import REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -30,7 +30,6 @@ from connectors.lasting_producer import LastingProducer
 from connectors.pending_receipt import OnReceipt, PendingReceipt, Plan, tell
 from connectors.receipt import Receipt
 from connectors.schedule_record import (
-    Carried,
     HeaderPairs,
     HeadersArgument,
     RecordGoneError,
@@ -72,7 +71,7 @@ _REMEMBERED_MAX = 10_000
 _ROOM_WAIT_S = 0.1
 _SERVE_S = 0.05
 
-_NOTHING_GIVEN: tuple[Carried, bytes] = ([], b"")
+_NOTHING_GIVEN: tuple[Headers, bytes] = ([], b"")
 
 
 class ScheduledProducer:
@@ -219,7 +218,7 @@ class ScheduledProducer:
         schedule_topic: str,
         value: bytes | str | None,
         key: bytes | str | None,
-        written: Carried,
+        written: Headers,
         pending: PendingReceipt,
         timeout_s: float,
     ) -> Receipt:
@@ -349,7 +348,7 @@ class ScheduledProducer:
         on_place: OnPlace,
         *,
         key: bytes | None,
-        headers: Carried,
+        headers: Headers,
         wait_for_room: bool = True,
     ) -> None:
         """Write a record as it is, that of a send-back for one, and do not wait; but for room, as `begin_send`."""
@@ -380,7 +379,7 @@ class ScheduledProducer:
         deadline = Deadline(self._clients.clock, timeout_s)
         original = self._read(receipt, deadline)
         try:
-            given: Carried = original.headers() or []  # type: ignore[assignment]
+            given: Headers = original.headers() or []  # type: ignore[assignment]
         except HEADER_ERRORS:
             raise RecordGoneError(
                 f"{receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: a header's name is not UTF-8 "
@@ -444,7 +443,7 @@ class ScheduledProducer:
 
     def _prepare(
         self, plan: Plan, headers: HeadersArgument, on_receipt: OnReceipt | None = None
-    ) -> tuple[Carried, PendingReceipt]:
+    ) -> tuple[Headers, PendingReceipt]:
         """The headers and the receipt to come."""
         given, uniq_key = carried(headers) if headers else _NOTHING_GIVEN
         if uniq_key:
@@ -516,7 +515,7 @@ class ScheduledProducer:
         value: bytes | str | None,
         key: bytes | str | None,
         partition: int,
-        headers: Carried,
+        headers: Headers,
         on_delivery: Callable[[KafkaError | None, Message], None],
         room_within_s: float = inf,
     ) -> None:
@@ -552,7 +551,7 @@ class ScheduledProducer:
         value: bytes | None,
         key: bytes | None,
         partition: int,
-        headers: Carried,
+        headers: Headers,
         on_place: OnPlace,
         wait_for_room: bool,
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from connectors.contract import CANCEL_HEADERS, CONTROL_HEADERS, GENERATED_HEADERS, partition_named
+from connectors.contract import CANCEL_HEADERS, CONTROL_HEADERS, GENERATED_HEADERS, Headers, partition_named
 from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
 from connectors.header_names import (
     REAL_QID,
@@ -26,9 +26,6 @@ from connectors.receipt import Receipt
 HeaderPairs = Iterable[tuple[str, bytes | str | None]]
 HeadersArgument = HeaderPairs | Mapping[str, bytes | str | None]
 """Headers as confluent-kafka takes them: pairs, in which names may repeat, or a map."""
-
-Carried = list[tuple[str, bytes | None]]
-"""Headers as they are written."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -115,7 +112,7 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
+def carried(headers: HeadersArgument) -> tuple[Headers, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
@@ -123,7 +120,7 @@ def carried(headers: HeadersArgument) -> tuple[Carried, bytes]:
             ``REAL_QID`` is not a partition number.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    written: Carried = []
+    written: Headers = []
     uniq_key, qid = b"", _SOME_PARTITION
     for name, given in pairs:
         if name not in _good_names:
@@ -180,7 +177,7 @@ def _check_partition(qid: bytes | None) -> None:
         )
 
 
-def cancel_headers(receipt: Receipt) -> Carried:
+def cancel_headers(receipt: Receipt) -> Headers:
     """The headers of a record that takes a message back; its time says where to look first.
 
     Raises:
@@ -194,9 +191,9 @@ def cancel_headers(receipt: Receipt) -> Carried:
     ]
 
 
-def replacement_headers(receipt: Receipt, given: Carried, time: tuple[str, bytes]) -> Carried:
+def replacement_headers(receipt: Receipt, given: Headers, time: tuple[str, bytes]) -> Headers:
     """The headers of a record that takes a pending message's place, with another time."""
-    kept: Carried = [header for header in given if header[0] not in _NOT_KEPT]
+    kept: Headers = [header for header in given if header[0] not in _NOT_KEPT]
     return [
         *kept,
         (UNIQ_KEY, receipt.id.encode()),

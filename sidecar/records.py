@@ -15,11 +15,8 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, Headers
 from connectors.header_names import TIMER_ORIGIN_OFFSET
-
-Headers = list[tuple[str, bytes | None]]
-"""Record headers in order; names may repeat, values may be null."""
 
 BROUGHT_DUE_MS = 0
 """In place of a due time, of a copy that a replacement brings: it goes as soon as it can."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from sidecar.records import Headers, Outgoing
+from connectors.contract import Headers
+from sidecar.records import Outgoing
 
 RECORD_OVERHEAD_BYTES = 500
 """What a record takes beside its value, key and headers."""

@@ -25,11 +25,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode
 
 from connectors.bounded_call import ends_within
-from connectors.contract import TopicKind, TopicNames
+from connectors.contract import Headers, TopicKind, TopicNames
 from connectors.header_names import UNIQ_KEY
 from connectors.tracing import TRACEPARENT, context_of
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
-from sidecar.records import Headers, Outgoing, Rejection, source_headers
+from sidecar.records import Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
 
 QUEUE_RECORDS_MAX = 20_000

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
+from connectors.contract import SCHEDULE_KINDS, DelayLevels, Place, TopicKind, TopicNames
 from spark import tables, topic_kinds
 from spark.answers import Answers
 from spark.cluster import UNREADABLE, Cluster, audited_topics
@@ -21,8 +21,6 @@ from spark.reconcile import Rules, reconcile
 from spark.report import AuditReport
 from spark.report.model import utc
 from spark.sources import read_ranges_by_kind
-
-_ASKING = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 
 Step = Callable[[str], AbstractContextManager[object]]
 """Begins a step of the work, by name; it ends with the context."""
@@ -75,7 +73,7 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     notes += [
         f"{topic} is compacted: what was asked for there and has been replaced by a later record of the same key was "
         "not judged, and may have been lost. Set cleanup.policy=delete."
-        if job.names.kind(topic) in _ASKING
+        if job.names.kind(topic) in SCHEDULE_KINDS
         else f"{topic} is compacted: what came there and has been replaced by a later record counts as missing."
         for topic in cluster.compacted([*ours, *found])
     ]
@@ -106,7 +104,7 @@ def _notes_of_removed(spark: SparkSession, cluster: Cluster, job: Job, places: l
 
     Of those, where something was due by then. A schedule topic's partition that is empty may have been so for long.
     """
-    asking = [place for place in places if job.names.kind(place[0]) in _ASKING]
+    asking = [place for place in places if job.names.kind(place[0]) in SCHEDULE_KINDS]
     since_ms, as_of_ms = job.rules.since_ms or 0, job.rules.as_of_ms
     asked_since_ms = cluster.kept_since_ms(asking, 0 if since_ms else as_of_ms)
     unread = {topic: at_ms for topic, at_ms in asked_since_ms.items() if at_ms > since_ms}

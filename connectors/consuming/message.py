@@ -8,13 +8,12 @@ from operator import index
 import msgspec
 from confluent_kafka import Message
 
+from connectors.contract import Headers
 from connectors.event_log import EventLog
 from connectors.header_names import ORIGIN_MESSAGE_ID, RECONSUME_TIME, RETRY_TOPIC, UNIQ_KEY
 from connectors.kafka import HEADER_ERRORS
 
 _log = EventLog(logging.getLogger(__name__))
-
-Headers = list[tuple[str, bytes | None]]
 
 
 class ConsumeResult(StrEnum):

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.client_options import for_producer
 from connectors.clients import Clients
-from connectors.consuming.message import ConsumedMessage, Headers
+from connectors.consuming.message import ConsumedMessage
 from connectors.consuming.settings import ENDLESS, ConsumerSettings
+from connectors.contract import Headers
 from connectors.header_names import (
     CONSUMER_GROUP,
     DELAY,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from connectors.arguments import argument_bytes
-from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES
+from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Headers
 from connectors.header_names import (
     ERROR_CODE,
     ERROR_OFFSET,
@@ -21,8 +21,6 @@ from connectors.header_names import (
     RECONSUME_TIME,
     UNIQ_KEY,
 )
-
-Headers = list[tuple[str, bytes | None]]
 
 Told = Mapping[str, bytes | None]
 """Headers by name; of one that comes twice the last."""

@@ -20,12 +20,14 @@ from connectors.contract import (
     CONTROL_HEADERS,
     ERROR_HEADERS,
     GENERATED_HEADERS,
+    SCHEDULE_KINDS,
+    Headers,
     TopicKind,
     TopicNames,
     is_legal_topic_name,
     partition_named,
 )
-from connectors.dead_letters.letter import Headers, Told, count_of, id_of, is_rejected
+from connectors.dead_letters.letter import Told, count_of, id_of, is_rejected
 from connectors.header_names import (
     ERROR_CODE,
     ERROR_OMITTED,
@@ -40,7 +42,6 @@ from connectors.header_names import (
 from connectors.kafka import BY_KEY
 
 _FIRST = (REDRIVE_COUNT, b"1")
-_SCHEDULES = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 _SPECIAL = frozenset({REDRIVE_COUNT, ERROR_CODE})
 """What has been redriven before, and what was rejected."""
 
@@ -175,7 +176,7 @@ class Planner:
         if isinstance(partitions, str):
             return partitions
         kind = self._names.kind(topic)
-        return _Destination(partitions, kind, kind in _SCHEDULES)
+        return _Destination(partitions, kind, kind in SCHEDULE_KINDS)
 
 
 class _Destination(NamedTuple):

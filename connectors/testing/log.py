@@ -10,9 +10,7 @@ A log of two transactions, the first committed and the second aborted, and one r
 from enum import Enum
 from typing import NamedTuple
 
-from connectors.contract import Place
-
-Headers = list[tuple[str, bytes | None]]
+from connectors.contract import Headers, Place
 
 
 class SpanState(Enum):

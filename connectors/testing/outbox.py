@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from connectors.contract import Place
+from connectors.contract import Headers, Place
 from connectors.kafka import BY_KEY
 from connectors.testing.errors import error, words
 from connectors.testing.faults import Kind
-from connectors.testing.log import Entry, Headers, PartitionLog, Span
+from connectors.testing.log import Entry, PartitionLog, Span
 from connectors.testing.partitioner import PARTITIONERS
 from connectors.testing.sizes import BATCH_OVERHEAD_BYTES, record_bytes
 from connectors.testing.topics import CREATE_TIME, LOG_APPEND_TIME, Topic, is_legal_name

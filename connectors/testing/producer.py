@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from connectors.contract import Headers
 from connectors.kafka import BY_KEY
 from connectors.testing.client import Client, Config
 from connectors.testing.errors import TIMED_OUT, ProducerFencedError, RefusedOffsetsError, failure, words
 from connectors.testing.faults import Fault, Kind
-from connectors.testing.log import Headers, Span
+from connectors.testing.log import Span
 from connectors.testing.membership import ConsumerGroupMetadata
 from connectors.testing.metadata import cluster_metadata
 from connectors.testing.outbox import DeliveryCallback, Outbox, Queued

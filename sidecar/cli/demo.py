@@ -19,14 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from connectors.contract import DelayLevels, Header, TopicNames
+from connectors.contract import DelayLevels, Header, Headers, TopicNames
 from connectors.durations import format_duration
 from connectors.embedded import EmbeddedKafka, EmbeddedKafkaError
 from connectors.embedded.ports import any_free
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from sidecar.errors import TimewheelError
-from sidecar.records import Headers
 from sidecar.settings import ENV_PREFIX
 
 LEVELS = DelayLevels.parse("1s 3s 5s")

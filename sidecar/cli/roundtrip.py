@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from connectors.contract import Headers
 from connectors.kafka import HEADER_ERRORS, common_config
 from connectors.kafka_errors import is_about_group
 from sidecar import topics
@@ -19,7 +20,6 @@ from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
 from sidecar.errors import TimewheelError
 from sidecar.kafka_failure import failure
-from sidecar.records import Headers
 from sidecar.settings import Settings
 
 _TIMEOUT_S = 10.0

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from connectors.contract import Headers
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule
-from sidecar.records import Headers
 
 BEYOND_ALL_OFFSETS = 2**63
 

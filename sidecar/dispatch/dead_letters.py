@@ -2,10 +2,10 @@
 
 from enum import IntEnum
 
-from connectors.contract import ERROR_HEADERS, ErrorCode
+from connectors.contract import ERROR_HEADERS, ErrorCode, Headers
 from connectors.header_names import ERROR_CODE, ERROR_MESSAGE, ERROR_OFFSET, ERROR_OMITTED, ERROR_PARTITION, ERROR_TOPIC
 from connectors.kafka import BY_KEY
-from sidecar.records import Headers, Outgoing, Rejection, source_headers
+from sidecar.records import Outgoing, Rejection, source_headers
 
 TOO_LARGE_REMEDY = (
     "raise max.message.bytes of that topic, or, where its producer compresses, let the sidecar do so, too: "

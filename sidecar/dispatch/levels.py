@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 from confluent_kafka import Message
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, Headers
 from connectors.durations import format_duration
 from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, UNIQ_KEY
 from connectors.kafka import BY_KEY
@@ -30,7 +30,7 @@ from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 from sidecar.sizes import bytes_of, size_of
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import Place, TopicKind, TopicNames
+from connectors.contract import Headers, Place, TopicKind, TopicNames
 from connectors.header_names import (
     REAL_QID,
     REAL_TOPIC,
@@ -27,7 +27,7 @@ from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
 from sidecar.dispatch.transactions import Refusal
 from sidecar.intake.copies import Copied, Copies
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 
 POSTPONED_AT_LEAST_MS = 5_000
 POSTPONED_AT_MOST_MS = 60_000

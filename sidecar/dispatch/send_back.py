@@ -13,6 +13,7 @@ from itertools import repeat
 
 from confluent_kafka import Message
 
+from connectors.contract import Headers
 from connectors.header_names import REAL_TOPIC, TIMER_OUT_MS
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
@@ -20,7 +21,7 @@ from sidecar.dispatch.read_ahead import ReadAhead
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 
 
 class SendBackPartition(ReadAhead):

@@ -18,6 +18,7 @@ from itertools import compress, count, repeat
 
 from confluent_kafka import Message
 
+from connectors.contract import Headers
 from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
@@ -35,7 +36,7 @@ from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
 from sidecar.plan import Plan
-from sidecar.records import Headers, Outgoing, Rejection, encode_headers, for_disk
+from sidecar.records import Outgoing, Rejection, encode_headers, for_disk
 from sidecar.store.errors import SlotConflict
 
 HITS_AHEAD_MAX = 200

@@ -28,12 +28,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors.clients import Clients
 from connectors.clock import Clock, SystemClock
-from connectors.contract import DelayLevels, TopicNames
+from connectors.contract import DelayLevels, Headers, TopicNames
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
 from connectors.kafka_errors import REFUSALS
 from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
-from connectors.schedule_record import Carried, ScheduleError
+from connectors.schedule_record import ScheduleError
 from connectors.until_answered import until_answered
 from sidecar.front.key_ledger import Entry, KeyLedger, Written
 
@@ -152,7 +152,7 @@ class TransactionalScheduler(ScheduledProducer):
     def _find_client_in_use(self) -> Any:
         return self._producer
 
-    def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Carried) -> PendingReceipt:
+    def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> PendingReceipt:
         """Write a record that is none to be scheduled."""
         pending = PendingReceipt(self, Plan(topic, "", (), 0, True, is_cancellable=False), b"")
         self._produce(topic, value, key, -1, headers, pending)

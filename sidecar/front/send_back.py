@@ -11,10 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 
-from connectors.contract import ErrorCode, is_legal_topic_name
+from connectors.contract import ErrorCode, Headers, is_legal_topic_name
 from connectors.header_names import CONSUMER_GROUP, DELAY, MAX_RECONSUME_TIMES, RECONSUME_TIME, RETRY_TOPIC
 from connectors.pending_receipt import PendingReceipt
-from connectors.schedule_record import Carried
 from sidecar.front.at_once import TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka, acknowledged
@@ -121,9 +120,9 @@ def send_back_router(settings: Settings, kafka: FrontKafka) -> APIRouter:
     return router
 
 
-def send_back_headers(wanted: SendBackRequest) -> Carried:
+def send_back_headers(wanted: SendBackRequest) -> Headers:
     """As the consumer saw them, with what the request says in place of what they said."""
-    carried: Carried = [(name, value.encode() if isinstance(value, str) else value) for name, value in wanted.headers]
+    carried: Headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in wanted.headers]
     told = {} if wanted.group is None else {CONSUMER_GROUP: wanted.group}
     if wanted.topic is not None and not _origin(wanted):
         told[RETRY_TOPIC] = wanted.topic

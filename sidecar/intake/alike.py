@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from connectors.contract import Headers
 from connectors.header_names import (
     REAL_TOPIC,
     TIMER_DELAY_MS,
@@ -21,7 +22,7 @@ from connectors.header_names import (
 from connectors.kafka import BY_KEY
 from sidecar.intake.columns import Column, columns_of, rows_of, values_of
 from sidecar.intake.parse import DIGITS_MAX, INSTRUCTIONS, LATEST_DUE_MS
-from sidecar.records import Headers, Outgoing
+from sidecar.records import Outgoing
 
 _PLAIN_ON_LEVELS = frozenset({REAL_TOPIC})
 _PLAIN_ON_WHEEL = frozenset({REAL_TOPIC, TIMER_DELIVER_MS, TIMER_DELAY_MS, UNIQ_KEY})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from confluent_kafka import Message
 
-from sidecar.records import Headers
+from connectors.contract import Headers
 
 MANY = 500
 """Records that are looked at together: one among them that is not like the others costs all of them the short way."""

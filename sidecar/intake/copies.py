@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from connectors.contract import Headers
 from connectors.header_names import (
     TIMER_DELIVER_MS,
     TIMER_NOT_BEFORE_MS,
@@ -21,7 +22,6 @@ from connectors.header_names import (
     UNIQ_KEY,
 )
 from sidecar.intake.parse import whole_number
-from sidecar.records import Headers
 
 
 class Copied(NamedTuple):

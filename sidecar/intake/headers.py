@@ -5,9 +5,9 @@ from operator import methodcaller
 
 from confluent_kafka import Message
 
-from connectors.contract import ErrorCode
+from connectors.contract import ErrorCode, Headers
 from connectors.kafka import HEADER_ERRORS
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 
 UNREADABLE = Rejection(
     ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8 text, so that no header of this record can be read"

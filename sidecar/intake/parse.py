@@ -10,15 +10,16 @@ from connectors.contract import (
     CANCEL_HEADERS,
     CONTROL_HEADERS,
     GENERATED_HEADERS,
+    SCHEDULE_KINDS,
     ErrorCode,
-    TopicKind,
+    Headers,
     TopicNames,
     is_legal_topic_name,
     partition_named,
 )
 from connectors.header_names import REAL_QID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_REPLACE_UNIQKEY, UNIQ_KEY
 from connectors.kafka import BY_KEY
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 
 PARSER_VERSION = 1
 
@@ -30,7 +31,6 @@ DIGITS_MAX = 18
 _NUMBER_MAX = 10**DIGITS_MAX - 1
 _WHOLE_NUMBER = re.compile(rb"-?[0-9]+")
 
-_INPUTS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 
 INSTRUCTIONS = CONTROL_HEADERS | CANCEL_HEADERS | GENERATED_HEADERS
 """Names that no record keeps: what asks something of the sidecar, and what it alone writes."""
@@ -130,7 +130,7 @@ class Parser:
                 f"REAL_TOPIC is {show(raw)}, which Kafka never accepts as a topic name "
                 "(at most 249 letters, digits, '.', '_' and '-')",
             )
-        if self._names.kind(topic) in _INPUTS:
+        if self._names.kind(topic) in SCHEDULE_KINDS:
             return Rejection(
                 ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
             )

@@ -16,6 +16,7 @@ from connectors.contract import (
     DEFAULT_MAX_RECONSUME_TIMES,
     DelayLevels,
     ErrorCode,
+    Headers,
     TopicKind,
     TopicNames,
     is_legal_topic_name,
@@ -33,7 +34,7 @@ from connectors.header_names import (
 )
 from sidecar.intake.columns import columns_of, rows_of, values_of
 from sidecar.intake.parse import INSTRUCTIONS, show, whole_number
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 from sidecar.sizes import header_bytes
 
 _ROUTE_CACHE_ENTRIES = 10_000

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from connectors.contract import DelayLevels, ErrorCode
+from connectors.contract import DelayLevels, ErrorCode, Headers
 from connectors.durations import format_duration
 from connectors.header_names import (
     DELAY,
@@ -26,7 +26,7 @@ from sidecar.intake.alike import Alike, AlikeReader
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import DIGITS_MAX, INSTRUCTIONS, LATEST_DUE_MS, Parser, show, whole_number
 from sidecar.plan import Plan
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 
 _NOTED = INSTRUCTIONS | {UNIQ_KEY}
 """Names that parsing looks at; they are taken off the record."""

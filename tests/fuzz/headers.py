@@ -4,8 +4,8 @@ A header a line: `NAME=value`; a line without `=` is a header whose value is nul
 is, and so that a mutation is mostly one header's.
 """
 
-from connectors.contract import ErrorCode, Header, TopicNames
-from sidecar.records import Headers, Rejection
+from connectors.contract import ErrorCode, Header, Headers, TopicNames
+from sidecar.records import Rejection
 
 NAMES = TopicNames()
 WORDS = tuple(str(header) for header in Header)

@@ -1,6 +1,6 @@
 """Headers of a level topic's record: `Parser.parse`."""
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, TopicKind, is_legal_topic_name
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, SCHEDULE_KINDS, is_legal_topic_name
 from connectors.kafka import BY_KEY
 from sidecar.intake.parse import Parser
 from sidecar.records import Rejection
@@ -18,7 +18,6 @@ SEEDS = (
     b"REAL_TOPIC=orders\nTIMER_DEL_UNIQKEY=a",
     b"TAGS=a",
 )
-_INPUTS = (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK)
 _KNOWING = Parser(NAMES)
 
 
@@ -33,7 +32,7 @@ def fuzz_one(data: bytes) -> None:
         return
     topic, partition, carried, uniq_key = parsed
     assert is_legal_topic_name(topic)
-    assert NAMES.kind(topic) not in _INPUTS
+    assert NAMES.kind(topic) not in SCHEDULE_KINDS
     assert BY_KEY <= partition < 2**31
     names = [name for name, _ in carried]
     assert not set(names) & (CONTROL_HEADERS | GENERATED_HEADERS)

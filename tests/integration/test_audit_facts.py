@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from connectors.contract import DelayLevels, ErrorCode, TopicNames, decode_group, encode_group
+from connectors.contract import DelayLevels, ErrorCode, Headers, TopicNames, decode_group, encode_group
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser, whole_number
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import Cancel, Replace, WheelParser
 from sidecar.plan import Plan
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 from spark import headers as columns
 from spark import tables, topic_kinds
 from spark.batch import named_destinations

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from connectors.contract import Headers
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch import intake_pause, outages, taking_out
 from sidecar.dispatch.cancels import Cancels, Pending
@@ -26,7 +27,7 @@ from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.enqueue_get import EnqueueGet
 from sidecar.intake.parse_wheel import Schedule
 from sidecar.plan import Plan
-from sidecar.records import Headers, Outgoing
+from sidecar.records import Outgoing
 from sidecar.store import opening, timer_log, timer_store
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.files import FileSystem

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, TopicNames
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels, ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
@@ -22,7 +22,7 @@ from sidecar.intake.parse import Parser
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan, Plans
-from sidecar.records import Headers, Rejection, source_headers
+from sidecar.records import Rejection, source_headers
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, WHEEL, message, opened
 from tests.support.outages import no_outages
 

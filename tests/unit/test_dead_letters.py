@@ -2,11 +2,11 @@
 
 from confluent_kafka import KafkaError
 
-from connectors.contract import ERROR_HEADERS, ErrorCode
+from connectors.contract import ERROR_HEADERS, ErrorCode, Headers
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.refusals import rejection_of
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 
 REJECTION = Rejection(ErrorCode.UNKNOWN_DESTINATION, "there is no topic 'orders' — create it")
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from connectors.contract import ErrorCode, TopicNames
+from connectors.contract import ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from connectors.testing import ManualClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.errors import ClientsLostError
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 from sidecar.source import Draft
 
 DLQ = "DLQ-timewheel"

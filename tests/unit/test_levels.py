@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from connectors.contract import TopicNames
+from connectors.contract import Headers, TopicNames
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import PARSER_VERSION, Parser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 from tests.support.outages import no_outages
 
 TOPIC, PARTITION = "SCHEDULE_TOPIC_XXXX-2", 4

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from sidecar.intake.parse import Parser, show, whole_number
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 
 CANCELS = ("TIMER_DEL_UNIQKEY", "TIMER_REPLACE_UNIQKEY")
 TAKEN_OFF = sorted(CONTROL_HEADERS | GENERATED_HEADERS)

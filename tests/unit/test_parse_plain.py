@@ -5,13 +5,13 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, TopicNames
+from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.plan import Plan
-from sidecar.records import Headers, Rejection
+from sidecar.records import Rejection
 
 WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 AT_MS, MAX_DELAY_MS = 1_000_000, 500_000

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.contract import TopicNames
+from connectors.contract import Headers, TopicNames
 from connectors.dead_letters import DeadLetter, Filter, FilterError, Move
-from connectors.dead_letters.letter import Headers
 from connectors.dead_letters.offsets import Offsets, runs
 from connectors.dead_letters.plan import BY_KEY, Planner
 

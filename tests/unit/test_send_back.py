@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from connectors.contract import DEFAULT_LEVELS, DelayLevels, ErrorCode, TopicNames, retry_level
+from connectors.contract import DEFAULT_LEVELS, DelayLevels, ErrorCode, Headers, TopicNames, retry_level
 from connectors.dead_letters.letter import Reason, reason_of
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.send_back import SendBackPartition
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 
 TOPIC, PARTITION, NOW_MS, MANY = "SCHEDULE_TOPIC_XXXX-sendback", 2, 1_000_000, 10**9
 LEVELS = DelayLevels.parse(DEFAULT_LEVELS)

@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from connectors import ScheduledProducer
-from connectors.contract import ErrorCode, TopicNames
+from connectors.contract import ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from connectors.testing import InMemoryKafka
 from connectors.tracing import context_of
 from sidecar import tracing
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import Parser
-from sidecar.records import Headers, Outgoing, Rejection
+from sidecar.records import Outgoing, Rejection
 from sidecar.source import Draft
 from sidecar.tracing import DeliverySpans
 from tests.support.outages import no_outages

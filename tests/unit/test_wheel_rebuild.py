@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from connectors.contract import Headers
 from sidecar.dispatch.wheel import WheelPartition
 from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
-from sidecar.records import Headers
 from sidecar.store.timer_store import quota_bytes_min
 from tests.support.one_wheel import NOW_MS, WHEEL, due, message, opened, sent
 
