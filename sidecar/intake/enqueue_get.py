@@ -11,7 +11,6 @@ from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
-from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reading import Reading, Run
 from sidecar.intake.reopening import Reopening, remedy
@@ -83,7 +82,6 @@ class EnqueueGet:
         self._held: Collection[Place] = ()
         self._assigned_in_call: set[Place] = set()
         self._reopening = Reopening(clock)
-        self._held_back = HeldBack(clock, self.known_end)
         self._failure: Exception | None = None
         self._is_closed = False
         consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -181,11 +179,15 @@ class EnqueueGet:
 
     def tell_held_back(self) -> None:
         """Now and then: which partitions cannot be read on before a producer's transaction ends."""
-        paused = {place for place, reading in self._readings.items() if reading.is_paused}
-        held_back, before = self._held_back.look(paused), self._health.held_back
+        now_ms = self._clock.monotonic_ms()
+        held_back, before = set(), self._health.held_back
+        for place, reading in self._readings.items():
+            end_offset = None if reading.is_paused else self.known_end(place)
+            if reading.held_back.look(end_offset, now_ms):
+                held_back.add(place)
         if held_back == before:
             return
-        self._health.held_back = held_back
+        self._health.held_back = frozenset(held_back)
         for place in sorted(held_back - before):
             log.warning(
                 "records held back",
@@ -228,7 +230,7 @@ class EnqueueGet:
             elif reading.left:
                 reading.left.append(run)
             elif run.end_offset is not None:
-                self._held_back.reached_end(place, run.end_offset)
+                reading.held_back.reached_end(run.end_offset)
                 reading.source.reached_end(run.end_offset)
             else:
                 count += self._offer(reading, run, now_ms)
@@ -240,7 +242,7 @@ class EnqueueGet:
         """How many of the records are handed over."""
         source, (place, messages, _) = reading.source, run
         reading.was_offered = True
-        self._held_back.forget(place)
+        reading.held_back.reads_on()
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:
@@ -467,7 +469,6 @@ class EnqueueGet:
         reading = self._readings.pop(place, None)
         if reading is not None:
             reading.source.close()
-        self._held_back.forget(place)
         return reading is not None
 
     def _tell_assignment(self) -> None:

@@ -5,51 +5,36 @@ however long it takes: by default a producer's transaction ends after a minute, 
 ``transaction.max.timeout.ms``. The consumer is told of the end of the partition there.
 """
 
-from collections.abc import Callable, Collection
-
-from connectors.contract import Place
-from sidecar.clock import Clock
-
 HELD_BACK_AFTER_MS = 10_000
 """Ordinary transactions take milliseconds, and our own end after so long by default."""
 
 
 class HeldBack:
-    """Which they are.
+    """Whether a partition is one of them."""
 
-    Args:
-        known_end: the end of a partition's log as of the last fetch; None where it is not known.
-    """
+    def __init__(self) -> None:
+        self._read_until: int | None = None
+        """Where the consumer has met the end of what it may read; None: it has read on since."""
+        self._since_ms: float | None = None
 
-    def __init__(self, clock: Clock, known_end: Callable[[Place], int | None]) -> None:
-        self._clock = clock
-        self._known_end = known_end
-        self._ends: dict[Place, int] = {}
-        """Where the consumer has met the end of what it may read."""
-        self._since_ms: dict[Place, float] = {}
-
-    def reached_end(self, place: Place, offset: int) -> None:
+    def reached_end(self, offset: int) -> None:
         """The consumer may read no further just now."""
-        if self._ends.get(place) != offset:
-            self._ends[place] = offset
-            self._since_ms.pop(place, None)
+        if self._read_until != offset:
+            self._read_until, self._since_ms = offset, None
 
-    def forget(self, place: Place) -> None:
-        """There was something to read, or the partition is no longer ours."""
-        self._ends.pop(place, None)
-        self._since_ms.pop(place, None)
+    def reads_on(self) -> None:
+        """There was something to read."""
+        self._read_until = self._since_ms = None
 
-    def look(self, not_read: Collection[Place]) -> frozenset[Place]:
-        """Those that have been held back for a while, as far as one who asks now and then can tell.
+    def look(self, end_offset: int | None, now_ms: float) -> bool:
+        """Whether it has been held back for a while, as far as one who asks now and then can tell.
 
         Args:
-            not_read: partitions that are paused: what is known of them is old.
+            end_offset: the end of the log as of the last fetch; None where it is not known, or nothing is fetched.
+            now_ms: of a clock that never steps.
         """
-        now_ms = self._clock.monotonic_ms()
-        for place, offset in self._ends.items():
-            end = None if place in not_read else self._known_end(place)
-            if end is None or end <= offset:
-                self._since_ms.pop(place, None)
-            else:
-                self._since_ms.setdefault(place, now_ms)
-        return frozenset(place for place, since_ms in self._since_ms.items() if now_ms - since_ms >= HELD_BACK_AFTER_MS)
+        if self._read_until is None or end_offset is None or end_offset <= self._read_until:
+            self._since_ms = None
+        elif self._since_ms is None:
+            self._since_ms = now_ms
+        return self._since_ms is not None and now_ms - self._since_ms >= HELD_BACK_AFTER_MS

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 from connectors.contract import Place
+from sidecar.intake.held_back import HeldBack
 from sidecar.source import Source
 
 
@@ -19,7 +20,7 @@ class Run(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Reading:
-    """A partition's source, and what has been read and not been handed over to it."""
+    """A partition's source, and what lies between that and the consumer."""
 
     source: Source
     is_paused: bool = False
@@ -28,6 +29,7 @@ class Reading:
     """Whether it is to be read again from the source's position: not all that was offered was kept."""
     left: list[Run] = field(default_factory=list)
     """What the source has left until the transaction in hand has come to its end, and what came behind it."""
+    held_back: HeldBack = field(default_factory=HeldBack)
     was_offered: bool = False
     """Whether there were records of it in the last batch."""
 
