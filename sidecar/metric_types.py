@@ -57,11 +57,6 @@ class BatchHistogram(Collector):
         # Last, because `collect`, in another thread, goes by the counts.
         self._counts[label] = self._counts.get(label, np.zeros_like(counts)) + counts
 
-    @property
-    def bounds(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Upper bounds of all buckets but the last, which has none."""
-        return self._bounds
-
     def counts(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
         """By label, how many values each bucket has; arrays that do not change any more."""
         return dict(self._counts)

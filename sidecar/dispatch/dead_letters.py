@@ -38,19 +38,16 @@ def dead_letter(
     _, _, key, value, _, due_ms, offset, _ = record
     headers = source_headers(record)
     message = rejection.message
-    carried: Headers = []
-    if size is Size.WHOLE:
-        carried = [header for header in headers if header[0] not in ERROR_HEADERS]
-    elif size is Size.WITHOUT_VALUE:
-        carried = [header for header in headers if header[0] not in ERROR_HEADERS]
+    carried: Headers = [header for header in headers if header[0] not in ERROR_HEADERS]
+    if size is Size.WITHOUT_VALUE:
         told = f"the value of {len(value or b'')} bytes is too large for this topic"
         message += f" ({told}: read it at ERROR_TOPIC, ERROR_OFFSET)"
         value = None
         carried.append((ERROR_OMITTED, b"value"))
-    else:
+    elif size is Size.REASON_ONLY:
         message += " (key, value and headers are too large for this topic: read them at ERROR_TOPIC, ERROR_OFFSET)"
         key = value = None
-        carried.append((ERROR_OMITTED, b"record"))
+        carried = [(ERROR_OMITTED, b"record")]
     carried += [
         (ERROR_CODE, rejection.code.encode()),
         (ERROR_MESSAGE, message.encode()),

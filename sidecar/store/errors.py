@@ -79,8 +79,6 @@ class WrongFileSize(CorruptFile):
             f"{found_bytes} bytes, the settings make {expected_bytes}. Operator action: give the number of slots it "
             "was made with, or delete it and let it be rebuilt from the timer log.",
         )
-        self.found_bytes = found_bytes
-        self.expected_bytes = expected_bytes
 
 
 class IncompleteLog(CorruptFile):

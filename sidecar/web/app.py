@@ -21,14 +21,12 @@ from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, Pe
 from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
-from sidecar.web.live import OneProcess, part_router
+from sidecar.web.live import ANSWER_TIMEOUT_S, OneProcess, part_router
 from sidecar.web.problems import Kind, add_problems, check_parameters, described
 from sidecar.web.switches import switches_router
 
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
-
-ANSWER_TIMEOUT_S = 5.0
 
 _TIME_MAX_MS = 10**15
 """Beyond any time that a message can wait for."""

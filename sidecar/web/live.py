@@ -16,6 +16,7 @@ from sidecar.store.timer_store import quota_of
 from sidecar.web.problems import Kind, ProblemError, described
 
 ANSWER_TIMEOUT_S = 5.0
+"""How long the loop has for an answer."""
 
 AskWheel = Callable[[Window], Awaitable[tuple[TimeCounts, list[int]]]]
 """Asks the loop what waits when; tells the wheel partitions that it has, too."""

@@ -15,7 +15,7 @@ import httpx
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sidecar.web.app import ANSWER_TIMEOUT_S
+from sidecar.web.live import ANSWER_TIMEOUT_S
 from sidecar.web.problems import MEDIA_TYPE, Kind, ProblemError, add_problems
 from sidecar.workers.merge import (
     Answer,
