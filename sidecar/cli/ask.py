@@ -5,14 +5,13 @@ import os
 import shlex
 import time
 import urllib.parse
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from sidecar.cli.options import with_settings
-from sidecar.cli.pager import one_line, paged, plain
+from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.cli.scheduling import duration_ms
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
 from sidecar.cli.watch import watch
@@ -65,9 +64,14 @@ def pending(
     table.add_column("partition", justify="right")
     table.add_column("offset", justify="right")
     for message in answer["messages"]:
-        due = datetime.fromtimestamp(message["deliver_ms"] / 1000).astimezone().isoformat(timespec="milliseconds")
         shown_id = message["id"] if message["receipt"] else f"{message['id']} (not UTF-8 text: no receipt)"
-        row = (due, message["topic"], shown_id, str(message["partition"]), str(message["offset"]))
+        row = (
+            moment(message["deliver_ms"]),
+            message["topic"],
+            shown_id,
+            str(message["partition"]),
+            str(message["offset"]),
+        )
         table.add_row(*(plain(one_line(cell)) for cell in row))
     with paged() as console:
         console.print(table)

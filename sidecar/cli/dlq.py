@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ from connectors.dead_letters import (
 )
 from sidecar import topics
 from sidecar.cli.options import with_settings
-from sidecar.cli.pager import one_line, paged, plain
+from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.garbage import tame_collector
@@ -325,7 +325,7 @@ def _header_text(value: bytes | None) -> str | None:
 
 
 def _in_words(letter: DeadLetter, body: Body) -> str:
-    buried = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    buried = moment(letter.timestamp_ms, UTC)
     told = [one_line(f"{letter.partition}-{letter.offset}  {buried}  {letter.reason}  {letter.id}")]
     if letter.is_redriven:
         told[0] += "  (redriven)"

@@ -1,10 +1,11 @@
-"""Long lists on a terminal: through a pager where they do not fit, as they are everywhere else."""
+"""What comes from Kafka, on a terminal: without commands to it, and through a pager where it does not fit."""
 
 import os
 import pydoc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, tzinfo
 from io import StringIO
 
 from rich.console import Console
@@ -27,6 +28,14 @@ def one_line(text: str) -> str:
 def plain(text: str) -> Text:
     """What comes from Kafka, as it is: no markup, and nothing that the terminal would take for a command."""
     return Text(text.translate(_CONTROL))
+
+
+def moment(at_ms: int, zone: tzinfo | None = None) -> str:
+    """A time in a zone, or in this machine's; as a number where no calendar has it: producers write what they like."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
 
 
 @contextmanager

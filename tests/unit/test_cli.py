@@ -619,6 +619,24 @@ def test_a_message_that_is_not_pending_is_looked_for_elsewhere(timewheel: Run, e
     assert json.loads(timewheel("pending", "--id", "a", "--json").stdout)["total"] == 0
 
 
+class TooLate(Told):
+    """A sidecar with a message that any producer may have asked for, which waits because delivery is stopped."""
+
+    def get(self, path: str) -> Answer:
+        due = {"deliver_ms": -(10**18) + 1, "act_ms": -(10**18) + 1}
+        message = {"id": "a", "topic": "orders", "receipt": "w", "partition": 0, "offset": 7, **due}
+        return Answer(200, json.dumps({"total": 1, "messages": [message], "partitions": [0], "next": None}))
+
+
+def test_a_message_that_was_due_before_there_were_calendars_is_listed(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(sidecar.cli.ask, "SidecarApi", TooLate)
+    ended = timewheel("pending")
+    assert ended.exit_code == 0
+    assert "-999999999999999999 ms  orders" in ended.stdout
+
+
 def test_a_status_says_where_rejected_records_are_seen(timewheel: Run, environment: pytest.MonkeyPatch) -> None:
     environment.setattr(sidecar.cli.ask, "SidecarApi", Told)
     lines = timewheel("status").stdout.splitlines()

@@ -75,6 +75,15 @@ def test_no_letter_writes_a_line_that_looks_like_another(kafka: InMemoryKafka, r
     assert "\x1b" not in shown
 
 
+@pytest.mark.parametrize("stamped_ms", [1_790_000_000_000_000_000, 2**63 - 1])
+def test_a_letter_that_is_stamped_in_nanoseconds_is_shown(kafka: InMemoryKafka, run: Run, stamped_ms: int) -> None:
+    kafka.create_topic("DLQ-g", 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})  # the default before 4.0
+    producer = kafka.producer({})
+    producer.produce("DLQ-g", b"v", timestamp=stamped_ms)
+    producer.flush()
+    assert f"0-0  {stamped_ms} ms  UNKNOWN" in run("show", "g").stdout
+
+
 def test_a_page_without_letters_says_why(kafka: InMemoryKafka, run: Run) -> None:
     kafka.create_topic("orders")
     kafka.create_topic("DLQ-none")
