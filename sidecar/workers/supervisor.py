@@ -158,7 +158,7 @@ class Supervisor:
 
 def backoff_s(failures: int) -> float:
     """How long to wait after so many attempts in a row that came to nothing."""
-    return min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0**failures)
+    return min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(failures, 10))  # no float is as large as 2.0**1024
 
 
 def _in_words(code: int) -> str:
