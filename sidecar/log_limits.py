@@ -105,8 +105,8 @@ class OncePerMinute(logging.Filter):
         if not record.name.startswith(FOREIGN):
             return True
         kind = record.name, re.sub(r"[0-9]+(ms|s)?", "#", record.getMessage())
-        told_s = self._told_s.get(kind, -60.0)
-        if record.created - told_s < 60:
+        told_s = self._told_s.get(kind)
+        if told_s is not None and 0 <= record.created - told_s < 60:  # below 0 the clock was set back
             return False
         if len(self._told_s) > 1_000:
             self._told_s.clear()

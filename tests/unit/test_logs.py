@@ -140,6 +140,8 @@ def test_libraries_say_a_thing_once_a_minute_and_what_is_ours_passes() -> None:
     assert passes("librdkafka", "FAIL: connect to 9092 failed after 3ms", 61)
     assert passes("timewheel", "anything", 61)
     assert passes("timewheel", "anything", 61)
+    assert passes("librdkafka", "FAIL: connect to 9092 failed after 3ms", -3_600)  # the host's clock was set back
+    assert not passes("librdkafka", "FAIL: connect to 9092 failed after 3ms", -3_541)
 
 
 # --- rejected records -------------------------------------------------------------------------------------------------
