@@ -116,22 +116,23 @@ class Probe:
 
     def _outcome(self, call: Callable[[], T]) -> T | Cause | None:
         """What it returns; None where a broker refuses it, which is an answer, too."""
+        answer = error = None
         try:
             answer = call()
         except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.code() < 0:  # the client's own
-                self.admin.poll(0)
-                if self._cause is not None and self._cause.remedy == _ADVERTISED:
-                    return self._cause  # the client has gone on to that address meanwhile, and fails there
-                self._cause = self._newest() or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
-                return self._cause
-            answer = None
-        self._cause = None
-        return answer
+            error = exception.args[0]
+        newest = self._newest()  # after an answer, too: what was told by then is not why there is none later
+        if error is None or error.code() >= 0:  # below 0 it is the client's own
+            self._cause = None
+            return answer
+        if self._cause is not None and self._cause.remedy == _ADVERTISED:
+            return self._cause  # the client has gone on to that address meanwhile, and fails there
+        self._cause = newest or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
+        return self._cause
 
     def _newest(self) -> Cause | None:
         """The cause that fits best what librdkafka has told since this was last called."""
+        self.admin.poll(0)
         told, closed = list(self._told), self._closed
         self._told.clear()
         self._closed = ""
