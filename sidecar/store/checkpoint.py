@@ -9,10 +9,10 @@
     34      1     -        newline
     35      -     body     a JSON object with exactly the fields of `Checkpoint`, and a newline
 
-Worked example, cut short:
+Worked example, cut short (tests/golden/store-v4):
 
-    timewheel-checkpoint 0002 7be120d4
-    {"version":2,"complete_to_offset":110,"timer_log_end":5860,"timer_log_start":0, ...}
+    timewheel-checkpoint 0004 16f41dfd
+    {"version":4,"complete_to_offset":42,"timer_log_end":308,"timer_log_start":0,"timer_log_crcs":[2918720761, ...
 
 RIP-43's records and slots have no checksum of their own, so theirs stand here.
 
