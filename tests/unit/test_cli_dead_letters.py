@@ -75,6 +75,13 @@ def test_no_letter_writes_a_line_that_looks_like_another(kafka: InMemoryKafka, r
     assert "\x1b" not in shown
 
 
+def test_a_null_header_is_called_what_a_null_value_is(kafka: InMemoryKafka, run: Run) -> None:
+    bury(kafka, "DLQ-g", ("none", None), ("empty", b""), ("RECONSUME_TIME", b"1"))
+    assert "    none: null\n    empty: \n" in run("show", "g").stdout
+    ((*none, _),) = (letter["headers"] for letter in json.loads(run("show", "g", "--json").stdout)["letters"])
+    assert none == [["none", None], ["empty", ""]]
+
+
 def test_a_page_without_letters_says_why(kafka: InMemoryKafka, run: Run) -> None:
     kafka.create_topic("orders")
     kafka.create_topic("DLQ-none")
