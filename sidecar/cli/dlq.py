@@ -329,7 +329,8 @@ def _in_words(letter: DeadLetter, body: Body) -> str:
     told = [one_line(f"{letter.partition}-{letter.offset}  {buried}  {letter.reason}  {letter.id}")]
     if letter.is_redriven:
         told[0] += "  (redriven)"
-    told += [one_line(f"    {name}: {_header_text(value)}") for name, value in letter.headers]
+    headers = ((name, "null" if value is None else _header_text(value)) for name, value in letter.headers)
+    told += [one_line(f"    {name}: {value}") for name, value in headers]
     shown = {**_shown("key", letter.key, Body.AUTO, _text), **_shown("value", letter.value, body, _parsed)}
     for name, value in shown.items():
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

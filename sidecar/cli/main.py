@@ -1,9 +1,12 @@
 """The ``timewheel`` command. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot reach Kafka, 4 data directory in use."""
 
+import codecs
+import json
 import os
 import signal
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -81,9 +84,23 @@ def _end_in_order(number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What the terminal's encoding has not, as JSON escapes it: what is printed as JSON stays that."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def _print_whatever_there_is(stdout: object) -> None:
+    """Keys, values and headers may hold any character, and not every terminal or pipe is for UTF-8."""
+    if isinstance(stdout, TextIOWrapper) and codecs.lookup(stdout.encoding).name != "utf-8":
+        codecs.register_error("timewheel-escaped", _escaped)
+        stdout.reconfigure(errors="timewheel-escaped")
+
+
 def main() -> None:
     """Entry point: errors of ours become one sentence and their exit code."""
     command = sys.argv[1] if len(sys.argv) > 1 else None
+    _print_whatever_there_is(sys.stdout)
     signal.signal(signal.SIGTERM, _end_in_order)
     if command == "run":
         # Until the sidecar has handlers of its own. The first process of a container would not even notice a SIGTERM.

@@ -44,10 +44,13 @@ class DequeuePut:
         """What the transaction in hand, or the one before it until the next, turned into dead letters."""
 
     def refuse(self, source: Source, record: Outgoing, rejection: Rejection) -> None:
-        """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one."""
+        """Kafka has refused this very record: the next time it goes to the dead letters, and then a smaller one.
+
+        Where it was a dead letter already, that has been refused: it gets smaller, and keeps its own reason.
+        """
         coordinates = coordinates_of(source, record)
         refused = self._refused.get(source, {})
-        if coordinates in refused or isinstance(record[0], Rejection):
+        if coordinates in refused or coordinates in self.rejections or isinstance(record[0], Rejection):
             self._letter_size[coordinates] = self._letter_size.get(coordinates, Size.WHOLE).smaller()
         else:
             self._refused[source] = {**refused, coordinates: rejection}

@@ -24,10 +24,11 @@ HEAD_WITHIN_S = 10.0
 READ_WITHIN_S = 30.0
 """For all of an answer, or for 48 KiB of one that goes on."""
 CONNECTIONS_MAX = 1_024
-LINGER_S = 1.0
-LINGER_MAX_BYTES = 256 * 2**10
+LINGER_S = 5.0
+LINGER_MAX_BYTES = 16 * 2**20
 """A client that is still sending when it has been answered is read from for so long, and so much, and thrown off then.
-Closing at once would reset the connection, and our answer with it."""
+Closing at once would reset the connection, and our answer with it: most HTTP libraries read nothing before they have
+sent all, so that a body just beyond the limit, too, has to go through. What is read is thrown away at once."""
 
 
 class _Debt:

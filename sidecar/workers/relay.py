@@ -33,6 +33,10 @@ from sidecar.workers.pace import Pace
 PROBE_TIMEOUT_S = 2.0
 """For what a worker tells without asking its loop."""
 
+PROBE_OF_ONE_TIMEOUT_S = 10.0
+"""The same, where nobody else is there to be told of: a process that is merely slow is waited for, one that hangs is
+not."""
+
 STORE_TIMEOUT_S = ANSWER_TIMEOUT_S + 1
 """For what its loop tells: the worker itself does not wait for that any longer."""
 
@@ -73,7 +77,7 @@ def make_relay(workers: Sequence[WorkerAddress], own_metrics: CollectorRegistry,
     app.get("/api/v1/cancels/{partition}/{offset}")(relay.all_of_them(merge_cancel, store))
     app.get("/api/v1/switches")(relay.all_of_them(merge_switches({}), store))
     app.put("/api/v1/switches")(relay.all_of_them(merge_switches(switched), store))
-    app.api_route("/{path:path}", methods=_METHODS)(relay.one_of_them)
+    app.api_route("/{path:path}", methods=_METHODS)(relay.any_of_them)
     return app
 
 
@@ -81,18 +85,21 @@ def make_relay_to_one(worker: WorkerAddress, own_metrics: CollectorRegistry) -> 
     """The ASGI application for one process: what it says is said."""
     relay = _Relay([worker])
 
+    async def probe(request: Request) -> Response:
+        return await relay.one_of_them(request, PROBE_OF_ONE_TIMEOUT_S)
+
     async def metrics(request: Request) -> Response:
-        answer = await relay.one_of_them(request)
+        answer = await probe(request)
         if answer.status_code == 200:
             answer = Response(bytes(answer.body) + generate_latest(own_metrics), 200, {**answer.headers})
         return answer
 
     app = _app()
     for path in ("/healthz", "/readyz"):
-        app.get(path)(_paced(PROBE_REST, relay.one_of_them))
+        app.get(path)(_paced(PROBE_REST, probe))
     app.get("/metrics")(_paced(PROBE_REST, metrics))
-    app.get(_PENDING)(_paced(STORE_REST, relay.one_of_them))
-    app.api_route("/{path:path}", methods=_METHODS)(relay.one_of_them)
+    app.get(_PENDING)(_paced(STORE_REST, relay.any_of_them))
+    app.api_route("/{path:path}", methods=_METHODS)(relay.any_of_them)
     return app
 
 
@@ -132,13 +139,17 @@ class _Relay:
 
         return endpoint
 
-    async def one_of_them(self, request: Request) -> Response:
-        """An endpoint that any worker serves; one that cannot be reached has done nothing, and the next is asked."""
+    async def any_of_them(self, request: Request) -> Response:
+        """An endpoint that any worker serves."""
+        return await self.one_of_them(request, KAFKA_TIMEOUT_S)
+
+    async def one_of_them(self, request: Request, timeout_s: float) -> Response:
+        """What one worker answers; one that cannot be reached has done nothing, and the next is asked."""
         body = await request.body()
         first = next(self._turns)
         for turn in range(len(self._workers)):
             worker = self._workers[(first + turn) % len(self._workers)]
-            answer = await self._ask(worker, request, body, KAFKA_TIMEOUT_S)
+            answer = await self._ask(worker, request, body, timeout_s)
             if answer.status:
                 return answer.response()
         raise ProblemError(Kind.UNAVAILABLE, "no worker answers; ask again")

@@ -97,6 +97,31 @@ def test_the_settings_file_may_be_named_in_the_environment(
     assert group_id() == "timewheel"
 
 
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("ascii", rb'"\u00fc \u0663 \ud83d\ude00"'),
+        ("latin-1", b'"\xfc \\u0663 \\ud83d\\ude00"'),
+        ("utf-8", '"\xfc \u0663 \U0001f600"'.encode()),
+    ],
+)
+def test_what_standard_output_has_no_character_for_is_escaped(
+    environment: pytest.MonkeyPatch, encoding: str, shown: bytes
+) -> None:
+    """Values and headers may hold anything, and it stays JSON."""
+    written = BytesIO()
+    environment.setattr(sys, "stdout", TextIOWrapper(written, encoding=encoding))
+    environment.setattr(sys, "argv", ["timewheel", "status"])
+    environment.setattr(
+        "sidecar.cli.main.make_app", lambda _: lambda: print(json.dumps("\xfc \u0663 \U0001f600", ensure_ascii=False))
+    )
+    environment.setattr(signal, "signal", lambda *_: None)
+    main()
+    sys.stdout.flush()
+    assert written.getvalue().rstrip() == shown
+    assert json.loads(written.getvalue().decode(encoding)) == "\xfc \u0663 \U0001f600"
+
+
 @pytest.mark.parametrize("command", [["config", "--json"], ["status"], ["topics", "check"]], ids=" ".join)
 def test_a_variable_that_names_no_setting_is_told_beside_the_answer(
     timewheel: Run, environment: pytest.MonkeyPatch, closed_address: str, command: list[str]

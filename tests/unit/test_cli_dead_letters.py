@@ -84,6 +84,13 @@ def test_a_letter_that_is_stamped_in_nanoseconds_is_shown(kafka: InMemoryKafka, 
     assert f"0-0  {stamped_ms} ms  UNKNOWN" in run("show", "g").stdout
 
 
+def test_a_null_header_is_called_what_a_null_value_is(kafka: InMemoryKafka, run: Run) -> None:
+    bury(kafka, "DLQ-g", ("none", None), ("empty", b""), ("RECONSUME_TIME", b"1"))
+    assert "    none: null\n    empty: \n" in run("show", "g").stdout
+    ((*none, _),) = (letter["headers"] for letter in json.loads(run("show", "g", "--json").stdout)["letters"])
+    assert none == [["none", None], ["empty", ""]]
+
+
 def test_a_page_without_letters_says_why(kafka: InMemoryKafka, run: Run) -> None:
     kafka.create_topic("orders")
     kafka.create_topic("DLQ-none")

@@ -348,6 +348,19 @@ def test_a_letter_from_intake_that_kafka_refused_goes_out_without_its_value(benc
     assert (produced.topic, produced.value) == (DLQ, None)
 
 
+@pytest.mark.parametrize(("topic", "code"), [("gone", "UNKNOWN_DESTINATION"), ("forbidden", "DESTINATION_NOT_ALLOWED")])
+def test_a_letter_that_kafka_refused_still_says_why_the_record_could_not_go_out(
+    bench: Bench, topic: str, code: str
+) -> None:
+    record = a_record(3, topic=topic)
+    (whole,) = bench.run(record)
+    bench.refuse(record)
+    (smaller,) = bench.run(record)
+    assert (smaller.topic, smaller.value) == (DLQ, None)
+    assert codes([whole, smaller]) == [code, code]
+    assert smaller.texts["ERROR_MESSAGE"].startswith(whole.texts["ERROR_MESSAGE"])
+
+
 def test_a_record_that_the_dead_letters_refuse_without_its_value_gets_smaller_still(bench: Bench) -> None:
     record = a_record(3, key=bytes(700), extra=[("BIG", bytes(700))])
     bench.run(record)

@@ -347,6 +347,19 @@ def test_who_sends_on_after_the_answer_can_read_it_and_is_cut_off(
                 raise AssertionError("there is no other answer")
 
 
+@pytest.mark.parametrize(("token", "status"), [(None, 413), (TOKEN, 401)])
+def test_who_sends_all_of_a_large_body_before_reading_learns_why_it_is_refused(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, token: str | None, status: int
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", 30.0)
+    body = b" " * 12_000_000
+    with connected(serve(token)) as connection:
+        connection.sendall(head("POST", POSTED, Content_Type="application/json", Content_Length=str(len(body))) + body)
+        assert read(connection)[0] == status
+        connection.sendall(head(path="/healthz"))
+        assert read(connection)[0] == 200, "and the connection goes on"
+
+
 @pytest.mark.parametrize(
     ("request_", "status", "expected"),
     [

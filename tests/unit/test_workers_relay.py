@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from sidecar.web.listening import listen
 from sidecar.web.server import WebServer
+from sidecar.workers import relay
 from sidecar.workers.relay import make_relay, make_relay_to_one
 
 
@@ -183,6 +184,14 @@ def test_one_process_is_told_of_as_it_is(places: list[Somewhere]) -> None:
     places[0].address = nobody()
     (gone,) = ask_one(places[0], ("GET", "/healthz"))
     assert (gone.status_code, gone.json()["type"]) == (503, "/api/v1/problems/unavailable")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_a_process_that_hangs_is_told_of_soon(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(relay, "PROBE_OF_ONE_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        (answer,) = ask_one(Somewhere(1, f"127.0.0.1:{hanging.getsockname()[1]}"), ("GET", path))
+    assert (answer.status_code, answer.json()["type"]) == (504, "/api/v1/problems/no-answer")
 
 
 def test_a_header_that_no_worker_needs_does_not_reach_it(places: list[Somewhere]) -> None:
