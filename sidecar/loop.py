@@ -30,6 +30,7 @@ from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
+from sidecar.intake.progress import with_topic
 from sidecar.intake.reopening import Place
 from sidecar.leftovers import Leftovers
 from sidecar.metrics import Metrics, queue_label
@@ -291,7 +292,7 @@ class Loop:
             for source, records in drafts:
                 source.bury([record for record in records if self._put.is_buried(source, record)])
         # 3. Records and progress become final together.
-        self._in_hand_offsets = _offsets(drafts)
+        self._in_hand_offsets = self._offsets(drafts)
         self._publishing.commit(self._in_hand_offsets)
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
@@ -433,6 +434,16 @@ class Loop:
             if self._intake.sources.get((draft.source.topic, draft.source.partition)) is draft.source:
                 self._put_back(draft)
 
+    def _offsets(self, drafts: list[Draft]) -> list[TopicPartition]:
+        """The progress that goes with a batch."""
+        offsets = []
+        for source, _ in drafts:
+            place = source.topic, source.partition
+            offset, metadata = source.progress
+            metadata = with_topic(metadata, self._intake.topic_ids.get(place, ""))
+            offsets.append(TopicPartition(*place, offset, metadata))
+        return offsets
+
     def _tell_of_abort(self, error: KafkaError, found: Findings) -> None:
         reason = found.in_words(error)
         if found.guilty or not self._health.broker_error:  # else it is what a refusal left behind: a gap in sequence
@@ -482,11 +493,3 @@ class Loop:
         oldest_ms = self._oldest_due_ms(now_ms)
         wait_ms = IDLE_WAIT_MS if oldest_ms is None else oldest_ms - now_ms
         return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
-
-
-def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
-    offsets = []
-    for draft in drafts:
-        offset, metadata = draft.source.progress
-        offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
-    return offsets

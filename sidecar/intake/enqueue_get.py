@@ -73,6 +73,8 @@ class EnqueueGet:
         queue_of: Callable[[str], str],
     ) -> None:
         self.sources: dict[Place, Source] = {}
+        self.topic_ids: dict[Place, str] = {}
+        """Which topic of its name each of the sources reads; empty where that is not known."""
         self.assigned: Sequence[Place] | None = None
         """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
@@ -392,6 +394,9 @@ class EnqueueGet:
             return None
         self._reopening.opened(place)
         self.sources[place] = source
+        self.topic_ids[place] = start.topic_id
+        if start.topic_id:
+            self._health.topic_ids = {**self._health.topic_ids, place[0]: start.topic_id}
         return source
 
     def _put_off(self, place: Place, error: Exception) -> None:

@@ -12,6 +12,11 @@ progress cannot have been forgotten, because nothing in it is older than what th
                (none told, or far in the future)
     < begin    any                                  STOP                         retention removed what was not read
     > end      any                                  STOP                         the topic was made anew, or truncated
+    another    any                                  STOP                         the topic was made anew while a sidecar
+    topic's                                                                      read it, which committed once more
+
+Kafka forgets the progress with the topic. But it knows progress by the topic's name, and a sidecar that is reading goes
+on to commit what it knows until it has noticed: so each commit says by its id which topic it is of.
 
 A wheel partition's progress is more than an offset: what waits lies before it. So one that stands alone stops, unless
 there is nothing before it: another tool has set it, and does not know what it drops. ``timewheel progress set`` says so
@@ -28,6 +33,9 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 SET_BY_OPERATOR = '{"set":true}'
 """The metadata of an offset that ``timewheel progress set`` has committed."""
+
+NO_TOPIC_IDS = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What is told of every topic by brokers that know no ids."""
 
 
 class ProgressError(ValueError):
@@ -59,6 +67,8 @@ class Start(NamedTuple):
     """The log's end at that moment."""
     begin_offset: int = 0
     """And its beginning."""
+    topic_id: str = ""
+    """Which topic of that name it is; empty where that is not known."""
 
     @property
     def is_offset_alone(self) -> bool:
@@ -87,28 +97,61 @@ class NoLeader(NamedTuple):
 Verdict = Start | Stop | NoLeader
 
 
+class _OfTopic(msgspec.Struct):
+    """What every commit holds, whatever else stands beside its offset."""
+
+    topic_id: str = msgspec.field(name="t", default="")
+
+
+def with_topic(metadata: str, topic_id: str) -> str:
+    """A commit's metadata, empty or a JSON object, that also says which topic it is of."""
+    if not topic_id:
+        return metadata
+    fields = metadata[1:-1]
+    return f'{{{fields}{"," if fields else ""}"t":"{topic_id}"}}'
+
+
+def topic_of(metadata: str | None) -> str:
+    """The id of the topic that a commit is of; empty where it does not say so."""
+    try:
+        return msgspec.json.decode(metadata or "{}", type=_OfTopic).topic_id
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+
+
 def decide_start(
     committed_offset: int | None,
     metadata: str | None,
     log: LogRange,
     now_ms: int,
     offsets_retention_ms: int,
+    topic_id: str = "",
 ) -> Start | Stop:
     """The row of the table above that applies.
 
     Args:
         committed_offset: None when the group has none for the partition.
         offsets_retention_ms: the brokers' ``offsets.retention.minutes``.
+        topic_id: empty where it is not known.
     """
+    if topic_id == NO_TOPIC_IDS:
+        topic_id = ""
     if committed_offset is None:
         if log.begin_offset == log.end_offset:
-            return Start(log.end_offset, "", log.end_offset, log.begin_offset)
+            return Start(log.end_offset, "", log.end_offset, log.begin_offset, topic_id)
         age_ms = None if log.first_timestamp_ms is None else now_ms - log.first_timestamp_ms
         if age_ms is not None and abs(age_ms) < offsets_retention_ms:  # far in the future, it tells nothing of its age
-            return Start(log.begin_offset, "", log.end_offset, log.begin_offset)
+            return Start(log.begin_offset, "", log.end_offset, log.begin_offset, topic_id)
         return Stop(
             "the group has no committed progress here, and the first record is, or may be, older than the brokers keep "
             "progress (offsets.retention.minutes): it may have been delivered already"
+        )
+    if topic_id and topic_of(metadata) not in ("", topic_id):
+        if committed_offset == log.begin_offset:  # nothing of this one is passed over, and nothing was delivered
+            return Start(log.begin_offset, "", log.end_offset, log.begin_offset, topic_id)
+        return Stop(
+            f"progress is at offset {committed_offset} of another topic of this name: this one was created anew, while "
+            "a sidecar read the other, and which of its records have been delivered is not known"
         )
     if committed_offset < log.begin_offset:
         return Stop(
@@ -120,4 +163,4 @@ def decide_start(
             f"progress is at offset {committed_offset}, but the log ends at {log.end_offset}: the topic was "
             "created anew or has lost its end"
         )
-    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset)
+    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset, topic_id)

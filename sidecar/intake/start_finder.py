@@ -15,6 +15,7 @@ from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LogRange, NoLeader, Start, Verdict, decide_start
 from sidecar.intake.reopening import Place
+from sidecar.topic_admin import TopicsSeen
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0
@@ -34,8 +35,7 @@ class KafkaStartFinder:
     """Verdicts on where to begin, from a consumer of the sidecar's group and an admin client.
 
     Args:
-        leaderless: those partitions of some topics that no broker leads; raises KafkaException when Kafka does not
-            answer.
+        look: how some topics are; raises KafkaException when Kafka does not answer.
         is_stopping: asked after each question that was not answered.
     """
 
@@ -43,13 +43,14 @@ class KafkaStartFinder:
         self,
         consumer: Consumer,
         admin: AdminClient,
-        leaderless: Callable[[Collection[str]], set[Place]],
+        look: Callable[[Collection[str]], TopicsSeen],
         clock: Clock,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumer = consumer
         self._admin = admin
-        self._leaderless = leaderless
+        self._look = look
+        self._topic_ids: dict[str, str] = {}
         self._is_stopping = is_stopping
         self._clock = clock
 
@@ -77,7 +78,8 @@ class KafkaStartFinder:
                 continue
             first_timestamp_ms = firsts[place][1] if place in firsts else None
             log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
-            verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
+            topic_id = self._topic_ids.get(place[0], "")
+            verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms, topic_id)
             if place in unknown and isinstance(verdicts[place], Start):
                 log.warning(
                     "no progress yet",
@@ -119,8 +121,9 @@ class KafkaStartFinder:
         for _ in range(_ATTEMPTS):
             found: dict[Place, tuple[int, int | None]] = {}
             try:
-                leaderless = self._leaderless(topics)
-                led = {TopicPartition(*place): spec for place in places if place not in leaderless}
+                seen = self._look(topics)
+                self._topic_ids |= seen.ids
+                led = {TopicPartition(*place): spec for place in places if place not in seen.leaderless}
                 futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
                 for asked, future in futures.items():
                     info = future.result()

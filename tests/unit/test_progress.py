@@ -2,9 +2,19 @@
 
 from itertools import product
 
+import msgspec
 import pytest
 
-from sidecar.intake.progress import SET_BY_OPERATOR, LogRange, Start, Stop, decide_start
+from sidecar.intake.progress import (
+    NO_TOPIC_IDS,
+    SET_BY_OPERATOR,
+    LogRange,
+    Start,
+    Stop,
+    decide_start,
+    topic_of,
+    with_topic,
+)
 
 NOW_MS, RETENTION_MS = 1_000_000, 1_000
 YOUNG_MS, OLD_MS = NOW_MS - RETENTION_MS + 1, NOW_MS - RETENTION_MS
@@ -92,3 +102,35 @@ def test_every_combination_starts_where_nothing_is_lost_or_sent_twice_or_else_st
             assert verdict == Start(at, (metadata or "") if committed is not None else "", end, begin)
         else:
             assert verdict.reason
+
+
+@pytest.mark.parametrize("metadata", ["", "{}", '{"r":8}', '{"w":[1,2],"l":0}'])
+def test_a_commit_says_which_topic_it_is_of(metadata: str) -> None:
+    marked = with_topic(metadata, "one")
+    assert topic_of(marked) == "one"
+    assert msgspec.json.decode(marked) == {**msgspec.json.decode(metadata or "{}"), "t": "one"}
+    assert with_topic(metadata, "") == metadata
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, "", "{}", SET_BY_OPERATOR, "somebody else's", "[]", '{"t":1}', '{"x":' * 3_000]
+)
+def test_what_does_not_say_which_topic_it_is_of_is_of_any(metadata: str | None) -> None:
+    assert topic_of(metadata) == ""
+    verdict = decide_start(5, metadata, LogRange(0, 9, None), NOW_MS, RETENTION_MS, "one")
+    assert verdict == Start(5, metadata or "", 9, 0, "one")
+
+
+def test_progress_in_another_topic_of_the_name_stops_the_partition() -> None:
+    """A sidecar that read the other has committed once more, after Kafka had forgotten its progress with the topic."""
+
+    def verdict(committed: int, topic_id: str) -> Start | Stop:
+        return decide_start(committed, '{"l":4,"t":"one"}', LogRange(4, 9, None), NOW_MS, RETENTION_MS, topic_id)
+
+    assert verdict(5, "one") == Start(5, '{"l":4,"t":"one"}', 9, 4, "one")
+    assert verdict(4, "other") == Start(4, "", 9, 4, "other"), "nothing is passed over"
+    stop = verdict(5, "other")
+    assert isinstance(stop, Stop)
+    assert "of another topic of this name" in stop.reason
+    for unknown in ("", NO_TOPIC_IDS):
+        assert verdict(5, unknown) == Start(5, '{"l":4,"t":"one"}', 9, 4)
