@@ -73,7 +73,7 @@ class Publishing(Protocol):
         """The producer's queue is full: let it send."""
 
     def look_up(self, topic: str) -> None:
-        """Let the client hear of partitions that the topic has got since it last asked, which may be minutes ago."""
+        """Let the clients hear which partitions the topic has: they have last asked minutes ago, perhaps."""
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         """``produce`` has refused a record of the open batch."""
@@ -108,14 +108,16 @@ class _OnOneProducer:
     """What both ways do with the producer of the open batch."""
 
     _producer: Producer
+    _producers: Sequence[Producer]
     _failures: list[Refusal]
 
     def make_room(self) -> None:
         self._serve(self._producer.poll, 0.05)
 
     def look_up(self, topic: str) -> None:
-        with suppress(KafkaException):
-            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        for producer in self._producers:
+            with suppress(KafkaException):
+                producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         self._failures.append((topic, partition, error))
@@ -255,7 +257,7 @@ class AtLeastOnce(_OnOneProducer):
         is_stopping: Callable[[], bool],
         make_caller: Callable[[], Caller] = lambda: CallThread(lambda: 0, COMMIT_STUCK_AFTER_S),
     ) -> None:
-        self._producer = producer
+        self._producer, self._producers = producer, (producer,)
         self._commit_offsets = commit_offsets
         self._failures = failures
         self._is_stopping = is_stopping
