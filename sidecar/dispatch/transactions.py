@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from sidecar.dispatch.call_thread import Call, Caller, CallThread
-from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError
+from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError, UsageError
 
 CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
@@ -167,7 +167,11 @@ class ExactlyOnce(_OnOneProducer):
             raise
 
     def _init_transactions(self) -> None:
-        """Ends what an earlier life of these ids has left open, and fences it."""
+        """Ends what an earlier life of these ids has left open, and fences it.
+
+        Raises:
+            UsageError: the brokers allow no transaction to take as long as the settings do.
+        """
         for producer in self._producers:
             self._until_answered(producer.init_transactions, "init_transactions")
 
@@ -321,8 +325,12 @@ def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Me
     return on_delivery
 
 
-def lost_in(call: str, error: KafkaError) -> ClientsLostError:
-    """What is to be raised for an answer after which the producers are of no more use."""
+def lost_in(call: str, error: KafkaError) -> ClientsLostError | UsageError:
+    """What is to be raised for an answer after which the producers are of no more use, or never will be of any."""
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return UsageError(
+            "transaction_timeout is longer than the brokers allow; set it to their transaction.max.timeout.ms or less"
+        )
     return (FencedError if error.code() in _FENCED else ClientsLostError)(f"{call}: {error}")
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
-from sidecar.errors import ClientsLostError, DataDirectoryError
+from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
 from sidecar.intake.held_back import HeldBack
@@ -35,6 +35,12 @@ PIECE_RECORDS = 1_000
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
+_GROUP_REMEDIES = {
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is a member of this group: find it with "
+    "'kafka-consumer-groups.sh --describe --members', and give it a group.id of its own",
+    KafkaError.GROUP_MAX_SIZE_REACHED: "let the brokers' group.max.size be no less than there are sidecars and workers",
+}
+"""What an operator can do where the group does not let this sidecar in."""
 
 
 class Run(NamedTuple):
@@ -151,6 +157,7 @@ class EnqueueGet:
         Raises:
             ClientsLostError: the consumer is of no more use.
             DataDirectoryError: another process runs under this identity.
+            UsageError: the brokers do not allow what is set.
         """
         self._reopen()
         self._resume()
@@ -304,17 +311,24 @@ class EnqueueGet:
                 "another process has taken this sidecar's identity (group.instance.id); "
                 "give each sidecar a data_dir or an instance_id of its own"
             )
+        if code == KafkaError.INVALID_SESSION_TIMEOUT:
+            raise UsageError(
+                "session_timeout is not one that the brokers allow; set it to no less than their "
+                "group.min.session.timeout.ms (6s by default), and to no more than group.max.session.timeout.ms"
+            )
         if code in _RANGE_ERRORS and message.topic():
             self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
         elif is_fatal(error) or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
         else:
-            self._health.broker_is_silent(error.str())
+            known = _GROUP_REMEDIES.get(code)
+            self._health.broker_is_silent(f"{error.str()}; {known}" if known else error.str())
+            advice = known or "check the brokers and the sidecar's rights"
             log.warning(
                 "kafka reports an error",
                 topic=message.topic(),
                 reason=str(error),
-                operator_action="check the brokers and the sidecar's rights; reading goes on by itself",
+                operator_action=f"{advice}; reading goes on by itself",
             )
 
     def _reread(self, place: Place, offset: int) -> None:

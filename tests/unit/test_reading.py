@@ -6,12 +6,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.clock import SystemClock
-from sidecar.errors import ClientsLostError
+from sidecar.errors import ClientsLostError, UsageError
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
+from tests.support.logged import logged
 
 BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
 
@@ -188,3 +189,24 @@ def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_be
         (("wheel", 1), [9, 10], None),
         (("1", 0), [], 4),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "another application is a member of this group"),
+        (KafkaError.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "the sidecar's rights"),
+    ],
+)
+def test_where_the_group_does_not_let_it_in_the_advice_fits(code: int, advice: str) -> None:
+    intake = reading(Fetched())
+    with logged() as lines:
+        intake._runs([Message(error=KafkaError(code, "JoinGroup failed"))])
+    assert advice in lines[0]["operator_action"]
+    assert (advice in intake._health.broker_error) == (code != KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+def test_a_session_timeout_that_the_brokers_do_not_allow_is_a_setting_to_correct() -> None:
+    with pytest.raises(UsageError, match="session_timeout is not one that the brokers allow"):
+        reading(Fetched())._runs([Message(error=KafkaError(KafkaError.INVALID_SESSION_TIMEOUT))])
