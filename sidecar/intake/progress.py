@@ -18,9 +18,10 @@ progress cannot have been forgotten, because nothing in it is older than what th
 Kafka forgets the progress with the topic. But it knows progress by the topic's name, and a sidecar that is reading goes
 on to commit what it knows until it has noticed: so each commit says by its id which topic it is of.
 
-A wheel partition's progress is more than an offset: what waits lies before it. So one that stands alone stops, unless
-there is nothing before it: another tool has set it, and does not know what it drops. ``timewheel progress set`` says so
-beforehand, and marks what it commits.
+A wheel partition's progress is more than an offset: what waits lies before it. And a level's offset is moved by whoever
+reads the topic in the sidecar's group. So one that stands alone stops, unless there is nothing before it: another tool
+has set it, or another application has committed it, and neither knows what it drops. ``timewheel progress set`` says so
+beforehand, and marks what it commits. (Of a send-back topic an offset always stood alone, with earlier versions.)
 """
 
 from typing import Annotated, NamedTuple

@@ -517,3 +517,22 @@ def test_progress_that_is_committed_once_more_in_a_topic_made_anew_stops_the_par
     run(world, loop, lambda: bool(health.stopped))
     assert set(health.stopped) == {f"{topic}-{partition}" for (_, partition), (offset, _) in progress.items() if offset}
     assert all("of another topic of this name" in why for why in health.stopped.values())
+
+
+@pytest.mark.parametrize("metadata", ["", '{"set":true}'])
+def test_an_offset_that_another_consumer_of_the_group_has_committed_stops_a_level(metadata: str) -> None:
+    """It has read the topic, and delivered nothing. What `timewheel progress set` commits is meant."""
+    world = World(3)
+    topic = world.names.level(1)
+    for _ in range(20):
+        world.schedule_for_level(1)
+    world.schedule(0)
+    ends = [(TopicPartition(topic, log.number, log.end, metadata)) for log in world.kafka.topics[topic].logs]
+    stranger = cast(Consumer, world.kafka.process("stranger").consumer({"group.id": "g"}))
+    stranger.commit(offsets=ends, asynchronous=False)
+    loop, health = watched(world)
+    for _ in range(50):
+        loop.turn()
+    assert set(health.stopped) == (set() if metadata else {f"{topic}-0", f"{topic}-1"})
+    assert all("stands alone" in why for why in health.stopped.values())
+    assert world.delivered() == []
