@@ -406,6 +406,15 @@ class EnqueueGet:
         except _OPENING_FAILURES as error:
             self._put_off(place, error)
             return None
+        if source.position < start.begin_offset:
+            source.close()
+            self._stop(
+                place,
+                f"what waits has to be read again from offset {source.position}, but the log begins at "
+                f"{start.begin_offset}: retention has removed records that may not have been delivered, and data_dir "
+                "does not hold them",
+            )
+            return None
         self._reopening.opened(place)
         self.sources[place] = source
         self.topic_ids[place] = start.topic_id

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError, UsageError
 from sidecar.health import Health
-from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
+from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet, SourceFactory
+from sidecar.intake.progress import Start
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
@@ -39,17 +40,18 @@ class Fetched:
         raise AssertionError("waited for more, with records in hand")
 
 
-def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
-    clock = SystemClock()
+def nobody(*_: object) -> Any:
+    raise AssertionError
 
-    def nobody(*_: object) -> Any:
-        raise AssertionError
+
+def reading(consumer: Fetched, starts: object = None, make_source: SourceFactory = nobody) -> EnqueueGet:
+    clock = SystemClock()
 
     return EnqueueGet(
         cast(Consumer, consumer),
         [],
         cast(StartFinder, starts),
-        nobody,
+        make_source,
         lambda **_: None,
         clock=clock,
         health=Health(clock),
@@ -161,6 +163,40 @@ def test_what_kafka_refuses_in_a_rebalance_ends_the_session_and_not_the_process(
 
     with pytest.raises(ClientsLostError, match="not now"):
         reading(Refused(), NoStarts()).read(0)
+
+
+@pytest.mark.parametrize(("position", "is_read"), [(3, False), (4, True)])
+def test_a_partition_stops_where_kafka_no_longer_has_what_waits(position: int, is_read: bool) -> None:
+    """Its directory is lost, and retention has taken what a rebuild would read: a fetch would say that less clearly."""
+    place = ("SCHEDULE_TOPIC_XXXX-wheel", 0)
+    closed: list[Source] = []
+
+    class Assigned(Fetched):
+        def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+            self.assign_to = callbacks["on_assign"]
+
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            self.assigned = [(partition.topic, partition.partition) for partition in partitions]
+
+    class Starts:
+        def find(self, places: list[tuple[str, int]]) -> dict[tuple[str, int], object]:
+            return dict.fromkeys(places, Start(9, '{"l":3}', 12, 4))
+
+    class Rebuilt(Asking):
+        def __init__(self) -> None:
+            self.position = position
+
+        def close(self) -> None:
+            closed.append(cast(Source, self))
+
+        is_recovering = False
+
+    intake = reading(consumer := Assigned(), Starts(), lambda *_: cast(Source, Rebuilt()))
+    consumer.assign_to(consumer, [TopicPartition(*place)])
+    assert consumer.assigned == ([place] if is_read else [])
+    assert len(closed) == (not is_read)
+    told = intake._health.stopped.get("SCHEDULE_TOPIC_XXXX-wheel-0", "")
+    assert ("read again from offset 3, but the log begins at 4: retention has removed" in told) is not is_read
 
 
 def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_between_them() -> None:
