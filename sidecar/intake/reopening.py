@@ -105,7 +105,7 @@ def remedy(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.errno in _NOT_ALLOWED:
         return (
-            "let this user write to all that is under data_dir, or empty it while the sidecar is stopped: it is a cache "
-            "of what Kafka holds"
+            "let this user write to all that is under data_dir, or empty it while the sidecar is stopped: it is a "
+            "cache of what Kafka holds"
         )
     return "check the disk under data_dir"
