@@ -30,7 +30,7 @@ from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
-from sidecar.intake.progress import with_topic
+from sidecar.intake.progress import Mark
 from sidecar.intake.reopening import Place
 from sidecar.leftovers import Leftovers
 from sidecar.metrics import Metrics, queue_label
@@ -440,8 +440,8 @@ class Loop:
         for source, _ in drafts:
             place = source.topic, source.partition
             offset, metadata = source.progress
-            metadata = with_topic(metadata, self._intake.topic_ids.get(place, ""))
-            offsets.append(TopicPartition(*place, offset, metadata))
+            marked = self._intake.marks.get(place, Mark()).put_on(metadata)
+            offsets.append(TopicPartition(*place, offset, marked))
         return offsets
 
     def _tell_of_abort(self, error: KafkaError, found: Findings) -> None:

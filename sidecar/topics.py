@@ -246,8 +246,8 @@ def _judge(plan: TopicPlan, configs: dict[str, str | None]) -> list[Finding]:
             findings.append(
                 Finding(
                     plan.name,
-                    "unclean.leader.election.enable is true: where an election costs records that have been read, as "
-                    "many of those written next may be passed over",
+                    "unclean.leader.election.enable is true: where an election costs records that have been read, the "
+                    "partition stops",
                     "set unclean.leader.election.enable=false",
                     False,
                 )

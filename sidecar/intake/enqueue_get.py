@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -13,7 +14,7 @@ from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
 from sidecar.intake.held_back import HeldBack
-from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
+from sidecar.intake.progress import LastRead, Mark, NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reopening import Place, Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
@@ -79,8 +80,8 @@ class EnqueueGet:
         queue_of: Callable[[str], str],
     ) -> None:
         self.sources: dict[Place, Source] = {}
-        self.topic_ids: dict[Place, str] = {}
-        """Which topic of its name each of the sources reads; empty where that is not known."""
+        self.marks: dict[Place, Mark] = {}
+        """What tells the log that a source reads from others."""
         self.assigned: Sequence[Place] | None = None
         """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
@@ -257,6 +258,7 @@ class EnqueueGet:
         except SOURCE_FAILURES as error:
             self.fail(source, error)
             return 0
+        self._remember(place, messages[-1])
         count = len(messages)
         left: list[Message] = []
         if source.position <= (messages[-1].offset() or 0):
@@ -271,6 +273,12 @@ class EnqueueGet:
             self._left[place] = [Run(place, left)]
         self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
         return count
+
+    def _remember(self, place: Place, last: Message) -> None:
+        epoch, (_, timestamp_ms) = last.leader_epoch(), last.timestamp()
+        if epoch is not None and epoch >= 0 and timestamp_ms >= 0:
+            read = LastRead(last.offset() or 0, timestamp_ms, epoch)
+            self.marks[place] = msgspec.structs.replace(self.marks.get(place, Mark()), last_read=read)
 
     def _runs(self, messages: list[Message]) -> list[Run]:
         """A run for each partition, and one more where records follow its end: few cost as much to hand over as many.
@@ -417,9 +425,9 @@ class EnqueueGet:
             return None
         self._reopening.opened(place)
         self.sources[place] = source
-        self.topic_ids[place] = start.topic_id
-        if start.topic_id:
-            self._health.topic_ids = {**self._health.topic_ids, place[0]: start.topic_id}
+        self.marks[place] = start.mark
+        if start.mark.topic_id:
+            self._health.topic_ids = {**self._health.topic_ids, place[0]: start.mark.topic_id}
         return source
 
     def _put_off(self, place: Place, error: Exception) -> None:

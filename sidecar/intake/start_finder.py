@@ -4,8 +4,8 @@ A partition without a leader gets no answer, and a question about several none f
 left out.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
-from sidecar.intake.progress import LogRange, NoLeader, Start, Verdict, decide_start
+from sidecar.intake.progress import LogRange, Mark, NoLeader, Start, Verdict, decide_start
 from sidecar.intake.reopening import Place
 from sidecar.topic_admin import TopicsSeen
 
@@ -22,6 +22,15 @@ _TIMEOUT_S = 5.0
 _ATTEMPTS = 12
 
 log = structlog.get_logger("timewheel.intake")
+
+
+class Found(NamedTuple):
+    """A place in a log."""
+
+    offset: int
+    timestamp_ms: int | None
+    leader_epoch: int
+    """-1 where Kafka does not say."""
 
 
 class StartFinder(Protocol):
@@ -64,10 +73,12 @@ class KafkaStartFinder:
         if not places:
             return {}
         committed = self._committed(places)
-        begins = self._offsets(places, OffsetSpec.earliest())
-        ends = self._offsets(list(begins), OffsetSpec.latest())
+        begins = self._offsets(dict.fromkeys(places, OffsetSpec.earliest()))
+        ends = self._offsets(dict.fromkeys(begins, OffsetSpec.latest()))
         unknown = [place for place in ends if committed[place][0] is None and begins[place][0] != ends[place][0]]
-        firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0))
+        firsts = self._offsets(dict.fromkeys(unknown, OffsetSpec.for_timestamp(0)))
+        read = {place: mark for place in ends if (mark := Mark.of(committed[place][1]).last_read) is not None}
+        laters = self._offsets({place: OffsetSpec.for_timestamp(last.timestamp_ms + 1) for place, last in read.items()})
         retention_ms = offsets_retention_ms(self._admin) if unknown else DEFAULT_OFFSETS_RETENTION_MS
         now_ms = self._clock.now_ms()
         verdicts: dict[Place, Verdict] = {}
@@ -77,7 +88,8 @@ class KafkaStartFinder:
                 verdicts[place] = NoLeader(offset or 0)
                 continue
             first_timestamp_ms = firsts[place][1] if place in firsts else None
-            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
+            later = laters.get(place, Found(-1, None, -1))
+            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms, later.offset, later.leader_epoch)
             topic_id = self._topic_ids.get(place[0], "")
             verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms, topic_id)
             if place in unknown and isinstance(verdicts[place], Start):
@@ -112,22 +124,24 @@ class KafkaStartFinder:
             }
         raise KafkaUnreachableError(f"committed progress cannot be read: {failure}")
 
-    def _offsets(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, tuple[int, int | None]]:
-        """Offset and timestamp per partition that has a leader, in one request per broker."""
-        if not places:
+    def _offsets(self, asked: Mapping[Place, OffsetSpec]) -> dict[Place, Found]:
+        """What there is per partition that has a leader, in one request per broker."""
+        if not asked:
             return {}
-        topics = {topic for topic, _ in places}
+        topics = {topic for topic, _ in asked}
         failure: KafkaException | None = None
         for _ in range(_ATTEMPTS):
-            found: dict[Place, tuple[int, int | None]] = {}
+            found: dict[Place, Found] = {}
             try:
                 seen = self._look(topics)
                 self._topic_ids |= seen.ids
-                led = {TopicPartition(*place): spec for place in places if place not in seen.leaderless}
+                led = {TopicPartition(*place): spec for place, spec in asked.items() if place not in seen.leaderless}
                 futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
-                for asked, future in futures.items():
+                for place, future in futures.items():
                     info = future.result()
-                    found[asked.topic, asked.partition] = (info.offset, info.timestamp if info.timestamp >= 0 else None)
+                    timestamp_ms = info.timestamp if info.timestamp >= 0 else None
+                    epoch = -1 if info.leader_epoch is None else info.leader_epoch
+                    found[place.topic, place.partition] = Found(info.offset, timestamp_ms, epoch)
             except KafkaException as error:
                 failure = error
                 log.info("log offsets not known yet", reason=str(error))

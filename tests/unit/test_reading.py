@@ -9,7 +9,7 @@ from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError, UsageError
 from sidecar.health import Health
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet, SourceFactory
-from sidecar.intake.progress import Start
+from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
@@ -139,6 +139,23 @@ def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
     intake.sources["SCHEDULE_TOPIC_XXXX-wheel", 0] = cast(Source, Full())
     intake.read(0)
     assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
+
+
+def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
+    class Read:
+        """A record as librdkafka gives it; one that is made has no epoch."""
+
+        def __init__(self, offset: int, epoch: int | None) -> None:
+            self.offset, self.leader_epoch, self.timestamp = lambda: offset, lambda: epoch, lambda: (2, 100 + offset)
+
+    place = ("SCHEDULE_TOPIC_XXXX-wheel", 0)
+    intake = reading(Fetched())
+    intake.marks[place] = Mark("one")
+    for epoch in (None, -1):
+        intake._remember(place, cast(Message, Read(6, epoch)))
+        assert intake.marks[place] == Mark("one")
+    intake._remember(place, cast(Message, Read(7, 3)))
+    assert intake.marks[place] == Mark("one", LastRead(7, 107, 3))
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])

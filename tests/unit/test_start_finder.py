@@ -1,14 +1,16 @@
 """What Kafka is asked for before a partition is read."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
-from sidecar.intake.progress import NoLeader, Start
+from sidecar.intake.progress import LastRead, Mark, NoLeader, Start, Stop
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
@@ -66,6 +68,37 @@ def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> N
     assert (line["partition"], line["read_from"], line["end"]) == (f"{TOPIC}-0", 0, 10)
 
 
+def test_a_log_that_has_lost_its_end_is_found_by_the_first_record_that_is_later_than_what_was_read() -> None:
+    kafka = InMemoryKafka(ManualClock())
+    kafka.create_topic(TOPIC)
+    producer = kafka.producer({})
+    for number in range(10):
+        producer.produce(TOPIC, b"%d" % number)
+    while producer.flush(1):
+        pass
+    admin: Any = kafka.process("sidecar").admin({})
+    asked: list[int] = []
+
+    class Elected:
+        """The same cluster, under leaders whose epoch it tells."""
+
+        def list_offsets(self, specs: dict[TopicPartition, OffsetSpec], **options: Any) -> dict[TopicPartition, Any]:
+            asked.extend(int(spec._value) for spec in specs.values())
+            answers: dict[TopicPartition, Any] = admin.list_offsets(specs, **options)
+            later: Future[ListOffsetsResultInfo] = Future()
+            later.set_result(ListOffsetsResultInfo(4, 101, 3))
+            return {place: later if int(specs[place]._value) == 101 else answers[place] for place in answers}
+
+    committed = Answer(7)
+    committed.metadata = Mark("", LastRead(8, 100, 2)).put_on("{}")
+    look = TopicAdmin(admin, Settings()).look
+    starts = KafkaStartFinder(cast(Consumer, Group(committed)), cast(AdminClient, Elected()), look, ManualClock())
+    (stop,) = starts.find([(TOPIC, 0)]).values()
+    assert isinstance(stop, Stop)
+    assert "from offset 4 on the log holds other records" in stop.reason
+    assert asked[-1] == 101
+
+
 def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
     with pytest.raises(KafkaUnreachableError, match="committed progress cannot be read"):
         finder(Answer(-1001, UNSTABLE)).find([(TOPIC, 0)])
@@ -84,7 +117,7 @@ def test_a_partition_without_a_leader_leaves_no_other_unanswered() -> None:
         kafka.take_leader(TOPIC, partition, 60_000)
     found = starts.find([(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("SCHEDULE_TOPIC_XXXX-2", 0)])
     ids = [kafka.topics[topic].id for topic in (TOPIC, "SCHEDULE_TOPIC_XXXX-2")]
-    first, other = (Start(0, "", 0, topic_id=str(topic_id)) for topic_id in ids)
+    first, other = (Start(0, "", 0, mark=Mark(str(topic_id))) for topic_id in ids)
     assert list(found.values()) == [first, NoLeader(0), NoLeader(7), other]
     assert starts.find([(TOPIC, 1)]) == {(TOPIC, 1): NoLeader(0)}
 
