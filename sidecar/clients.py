@@ -122,7 +122,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
     except BaseException:
         _close(consumer)
         raise
-    starts = KafkaStartFinder(consumer, admin, topics.leaderless, clock, is_stopping)
+    starts = KafkaStartFinder(consumer, admin, topics.look, clock, is_stopping)
     return Clients(consumer, publishing, starts, topics)
 
 

@@ -116,6 +116,8 @@ class Health:
     """Partitions of the schedule topics that no broker leads, whoever reads them."""
     held_back: frozenset[tuple[str, int]] = frozenset()
     """Partitions that cannot be read on before a producer's transaction ends."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """Which topics of their names are read, by Kafka's ids."""
     topics_made_anew: int = 0
     """How often schedule topics were deleted and made again."""
     stopping: bool = False

@@ -291,7 +291,7 @@ class Loop:
             for source, records in drafts:
                 source.bury([record for record in records if self._put.is_buried(source, record)])
         # 3. Records and progress become final together.
-        self._in_hand_offsets = _offsets(drafts)
+        self._in_hand_offsets = self._offsets(drafts)
         self._publishing.commit(self._in_hand_offsets)
         # 4. While Kafka works on that, the next batch. A revocation in here waits for the outcome itself.
         if read_on:
@@ -429,6 +429,15 @@ class Loop:
             if self._intake.is_open(draft.source):
                 self._put_back(draft)
 
+    def _offsets(self, drafts: list[Draft]) -> list[TopicPartition]:
+        """The progress that goes with a batch."""
+        offsets = []
+        for source, _ in drafts:
+            offset, metadata = source.progress
+            marked = self._intake.mark_of(source).put_on(metadata)
+            offsets.append(TopicPartition(source.topic, source.partition, offset, marked))
+        return offsets
+
     def _tell_of_abort(self, error: KafkaError, found: Findings) -> None:
         reason = found.in_words(error)
         if found.guilty or not self._health.broker_error:  # else it is what a refusal left behind: a gap in sequence
@@ -478,11 +487,3 @@ class Loop:
         oldest_ms = self._oldest_due_ms(now_ms)
         wait_ms = IDLE_WAIT_MS if oldest_ms is None else oldest_ms - now_ms
         return max(0, min(wait_ms, IDLE_WAIT_MS)) / 1000
-
-
-def _offsets(drafts: list[Draft]) -> list[TopicPartition]:
-    offsets = []
-    for draft in drafts:
-        offset, metadata = draft.source.progress
-        offsets.append(TopicPartition(draft.source.topic, draft.source.partition, offset, metadata))
-    return offsets

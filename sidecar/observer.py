@@ -88,7 +88,7 @@ class Observer(WatchThread):
 
     def _tell_made_anew(self, ids: dict[str, str]) -> None:
         """The log, of each topic that is another one by now; the loop, which knows positions in the old one only."""
-        before = self._topic_ids
+        before = {**self._health.topic_ids, **self._topic_ids}
         anew = [topic for topic, topic_id in ids.items() if before.get(topic, topic_id) != topic_id]
         self._topic_ids = {**before, **ids}
         for topic in sorted(anew):
@@ -96,8 +96,8 @@ class Observer(WatchThread):
                 "topic made anew",
                 topic=topic,
                 operator_action="nothing, if what is in it comes out: it is read from its beginning, as Kafka has "
-                "forgotten the progress. Of what was written to it in the seconds before, some may have been passed "
-                "over: look for it with 'timewheel audit batch', and stop all sidecars before you delete a topic",
+                "forgotten the progress. Partitions whose progress was committed once more meanwhile stop, which "
+                "is told; stop all sidecars before you delete a topic",
             )
         if anew:
             self._health.topics_made_anew += 1

@@ -76,6 +76,7 @@ class SourceMaker:
         level = self._names.level_of(topic)
         if level is None:
             raise ValueError(f"{topic} is not a schedule topic")
+        _check_is_ours(start, "whether the records before it are delivered")
         return LevelPartition(
             topic,
             partition,
@@ -105,11 +106,7 @@ class SourceMaker:
 
     def _wheel(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:
         settings = self._settings
-        if start.is_set_unawares:
-            raise ProgressError(
-                f"the committed offset {start.offset} stands alone, as tools other than 'timewheel progress set' leave "
-                "it: which messages before it wait, and which are delivered, is not known any more"
-            )
+        _check_is_ours(start, "which messages before it wait, and which are delivered,")
         if isinstance(failed_of, SlotConflict):
             # What waits spans more than a lap, of a backlog or of settings before: a wheel of twice the slots holds it.
             self._laps[partition] = min(LAPS_MAX, 2 * self._laps.get(partition, 1))
@@ -150,3 +147,12 @@ class SourceMaker:
     def _copies(self) -> Copies:
         _, topic_id = self._topics.identify(self._names.wheel)
         return Copies.of(topic_id, self._settings.group_id)
+
+
+def _check_is_ours(start: Start, what: str) -> None:
+    """Raises ProgressError where neither a sidecar nor an operator has committed, who would know."""
+    if start.is_set_unawares:
+        raise ProgressError(
+            f"the committed offset {start.offset} stands alone, as consumers and tools other than 'timewheel progress "
+            f"set' leave it: {what} is not known any more"
+        )

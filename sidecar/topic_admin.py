@@ -55,12 +55,8 @@ class TopicAdmin:
             for info in self._partitions([topic])[topic]
         }
 
-    def leaderless(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> set[Place]:
-        """The partitions that no broker leads."""
-        return self.look(topics, timeout_s).leaderless
-
     def look(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> "TopicsSeen":
-        """What an observer wants to know of topics, with one question."""
+        """What is to be known of topics before they are read, and while they are, with one question."""
         described = self._described(topics, timeout_s)
         return TopicsSeen(
             {(topic, info.id) for topic, seen in described.items() for info in seen.partitions if info.leader is None},

@@ -1,4 +1,5 @@
-"""Looks after what no record tells of: whether Kafka keeps what is scheduled for as long as it has to wait.
+"""Looks after what no record tells of: whether Kafka keeps what is scheduled for as long as it has to wait, and whether
+somebody still writes to a level that is gone.
 
 Every five minutes, in a thread of its own, with a client of its own, because the loop must not wait and a supervisor
 has no loop. One process of a sidecar does so. Whether Kafka answers at all is for `sidecar.observer`.
@@ -14,7 +15,7 @@ from sidecar.clients import admin_client
 from sidecar.metrics import TopicMetrics, queue_label
 from sidecar.settings import Settings
 from sidecar.topic_plan import plan_topics
-from sidecar.topics import Finding, check_topics
+from sidecar.topics import Finding, all_findings
 from sidecar.watch_thread import WatchThread
 
 CHECK_EVERY_S = 300.0
@@ -52,7 +53,7 @@ class TopicWatch(WatchThread):
         try:
             admin = self._make_admin(self._settings)
             self._tell_retention(admin)
-            findings = set(check_topics(admin, self._settings))
+            findings = set(all_findings(admin, self._settings))
         except Exception as error:  # noqa: BLE001  # what merely watches must not end, whatever it meets
             log.info("topics not checked", reason=str(error))
             return AGAIN_AFTER_S

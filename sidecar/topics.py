@@ -242,6 +242,16 @@ def _judge(plan: TopicPlan, configs: dict[str, str | None]) -> list[Finding]:
             wrong("retention.ms", "leaves less than 7 days for a sidecar that is away", fatal=False)
         if int(configs.get("retention.bytes") or -1) >= 0:
             wrong("retention.bytes", "a size limit removes records that are not due yet", fatal=False)
+        if configs.get("unclean.leader.election.enable") == "true":
+            findings.append(
+                Finding(
+                    plan.name,
+                    "unclean.leader.election.enable is true: where an election costs records that have been read, the "
+                    "partition stops",
+                    "set unclean.leader.election.enable=false",
+                    False,
+                )
+            )
     if int(configs.get("max.message.bytes") or INTAKE_MAX_BYTES) < int(plan.configs["max.message.bytes"]):
         wrong("max.message.bytes", "a record may have no room for the headers that the sidecar adds", fatal=False)
     return findings

@@ -83,6 +83,8 @@ class DequeuePut:
                     if rejection is not None:
                         self._bury(publishing, source, record, rejection)
                         continue
+                    while self._destinations.changed:  # a key's partition may be one that is no more: it would time out
+                        publishing.look_up(self._destinations.changed.pop())
                 if trace:
                     headers = [*headers, (TIMER_DEQUEUE_MS, b"%d" % now_ms)]
                     record = (*record[:4], headers, *record[5:])

@@ -80,6 +80,9 @@ class Destinations:
         self._count_partitions = count_partitions
         self._create_topic = create_topic
         self._count_group_topics = count_group_topics
+        self.changed: set[str] = set()
+        """Topics that have more partitions than before, or fewer: whoever produces to them may not have heard of it."""
+        self._counted: dict[str, int] = {}
         self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
         self._refusing: dict[str, tuple[float, Rejection]] = {}
         self._refusing_keyless: dict[str, tuple[float, Rejection]] = {}
@@ -135,7 +138,12 @@ class Destinations:
         now_ms = self._clock.monotonic_ms()
         if len(self._verdicts) + len(found) > _KNOWN_MAX:
             self._verdicts.clear()
+            self._counted.clear()
         for topic, verdict in found.items():
+            if isinstance(verdict, int):
+                if self._counted.get(topic, verdict) != verdict:
+                    self.changed.add(topic)
+                self._counted[topic] = verdict
             self._verdicts[topic] = (now_ms + (KNOWN_FOR_MS if isinstance(verdict, int) else UNKNOWN_FOR_MS), verdict)
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from sidecar.dispatch.call_thread import Call, Caller, CallThread
-from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError
+from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError, UsageError
 
 CALL_TIMEOUT_S = 1.0
 """How long one call waits before it is repeated; between two, a stop is noticed."""
@@ -73,7 +73,7 @@ class Publishing(Protocol):
         """The producer's queue is full: let it send."""
 
     def look_up(self, topic: str) -> None:
-        """Let the client hear of partitions that the topic has got since it last asked, which may be minutes ago."""
+        """Let the clients hear which partitions the topic has: they have last asked minutes ago, perhaps."""
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         """``produce`` has refused a record of the open batch."""
@@ -108,14 +108,16 @@ class _OnOneProducer:
     """What both ways do with the producer of the open batch."""
 
     _producer: Producer
+    _producers: Sequence[Producer]
     _failures: list[Refusal]
 
     def make_room(self) -> None:
         self._serve(self._producer.poll, 0.05)
 
     def look_up(self, topic: str) -> None:
-        with suppress(KafkaException):
-            self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        for producer in self._producers:
+            with suppress(KafkaException):
+                producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
 
     def refused(self, topic: str, partition: int, error: KafkaError) -> None:
         self._failures.append((topic, partition, error))
@@ -165,7 +167,11 @@ class ExactlyOnce(_OnOneProducer):
             raise
 
     def _init_transactions(self) -> None:
-        """Ends what an earlier life of these ids has left open, and fences it."""
+        """Ends what an earlier life of these ids has left open, and fences it.
+
+        Raises:
+            UsageError: the brokers allow no transaction to take as long as the settings do.
+        """
         for producer in self._producers:
             self._until_answered(producer.init_transactions, "init_transactions")
 
@@ -255,7 +261,7 @@ class AtLeastOnce(_OnOneProducer):
         is_stopping: Callable[[], bool],
         make_caller: Callable[[], Caller] = lambda: CallThread(lambda: 0, COMMIT_STUCK_AFTER_S),
     ) -> None:
-        self._producer = producer
+        self._producer, self._producers = producer, (producer,)
         self._commit_offsets = commit_offsets
         self._failures = failures
         self._is_stopping = is_stopping
@@ -319,8 +325,12 @@ def collect_failures(failures: list[Refusal]) -> Callable[[KafkaError | None, Me
     return on_delivery
 
 
-def lost_in(call: str, error: KafkaError) -> ClientsLostError:
-    """What is to be raised for an answer after which the producers are of no more use."""
+def lost_in(call: str, error: KafkaError) -> ClientsLostError | UsageError:
+    """What is to be raised for an answer after which the producers are of no more use, or never will be of any."""
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return UsageError(
+            "transaction_timeout is longer than the brokers allow; set it to their transaction.max.timeout.ms or less"
+        )
     return (FencedError if error.code() in _FENCED else ClientsLostError)(f"{call}: {error}")
 
 

@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from connectors.contract import Place
 from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
-from sidecar.errors import ClientsLostError, DataDirectoryError
+from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.health import Health
 from sidecar.intake.headers import read_headers
-from sidecar.intake.progress import NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
+from sidecar.intake.progress import Mark, NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reading import Reading, Run
 from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
@@ -34,6 +34,12 @@ PIECE_RECORDS = 1_000
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
+_GROUP_REMEDIES = {
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is a member of this group: find it with "
+    "'kafka-consumer-groups.sh --describe --members', and give it a group.id of its own",
+    KafkaError.GROUP_MAX_SIZE_REACHED: "let the brokers' group.max.size be no less than there are sidecars and workers",
+}
+"""What an operator can do where the group does not let this sidecar in."""
 
 
 class EnqueueGet:
@@ -96,6 +102,10 @@ class EnqueueGet:
         reading = self._readings.get((source.topic, source.partition))
         return reading is not None and reading.source is source
 
+    def mark_of(self, source: Source) -> Mark:
+        """What a commit of this source says of the log that it is of."""
+        return self._readings[source.topic, source.partition].mark if self.is_open(source) else Mark()
+
     def close(self) -> None:
         """Close every source: the session is over, and what the consumer still tells is of no interest."""
         self._is_closed = True
@@ -143,6 +153,7 @@ class EnqueueGet:
         Raises:
             ClientsLostError: the consumer is of no more use.
             DataDirectoryError: another process runs under this identity.
+            UsageError: the brokers do not allow what is set.
         """
         self._reopen()
         self._resume()
@@ -248,6 +259,7 @@ class EnqueueGet:
         except SOURCE_FAILURES as error:
             self.fail(source, error)
             return 0
+        reading.remember(messages[-1])
         count = len(messages)
         left: list[Message] = []
         if source.position <= (messages[-1].offset() or 0):
@@ -301,17 +313,24 @@ class EnqueueGet:
                 "another process has taken this sidecar's identity (group.instance.id); "
                 "give each sidecar a data_dir or an instance_id of its own"
             )
+        if code == KafkaError.INVALID_SESSION_TIMEOUT:
+            raise UsageError(
+                "session_timeout is not one that the brokers allow; set it to no less than their "
+                "group.min.session.timeout.ms (6s by default), and to no more than group.max.session.timeout.ms"
+            )
         if code in _RANGE_ERRORS and message.topic():
             self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
         elif is_fatal(error) or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
         else:
-            self._health.broker_is_silent(error.str())
+            known = _GROUP_REMEDIES.get(code)
+            self._health.broker_is_silent(f"{error.str()}; {known}" if known else error.str())
+            advice = known or "check the brokers and the sidecar's rights"
             log.warning(
                 "kafka reports an error",
                 topic=message.topic(),
                 reason=str(error),
-                operator_action="check the brokers and the sidecar's rights; reading goes on by itself",
+                operator_action=f"{advice}; reading goes on by itself",
             )
 
     def _seek(self, place: Place, offset: int) -> None:
@@ -384,8 +403,19 @@ class EnqueueGet:
         except _OPENING_FAILURES as error:
             self._put_off(place, error)
             return None
+        if source.position < start.begin_offset:
+            source.close()
+            self._stop(
+                place,
+                f"what waits has to be read again from offset {source.position}, but the log begins at "
+                f"{start.begin_offset}: retention has removed records that may not have been delivered, and data_dir "
+                "does not hold them",
+            )
+            return None
         self._reopening.opened(place)
-        self._readings[place] = Reading(source)
+        self._readings[place] = Reading(source, start.mark)
+        if start.mark.topic_id:
+            self._health.topic_ids = {**self._health.topic_ids, place[0]: start.mark.topic_id}
         return source
 
     def _put_off(self, place: Place, error: Exception) -> None:

@@ -12,10 +12,20 @@ progress cannot have been forgotten, because nothing in it is older than what th
                (none told, or far in the future)
     < begin    any                                  STOP                         retention removed what was not read
     > end      any                                  STOP                         the topic was made anew, or truncated
+    another    any                                  STOP                         the topic was made anew while a sidecar
+    topic's                                                                      read it, which committed once more
+    in range   of other records than were read      STOP                         an unclean election has cost the log
+                                                                                 its end, and it has grown again
 
-A wheel partition's progress is more than an offset: what waits lies before it. So one that stands alone stops, unless
-there is nothing before it: another tool has set it, and does not know what it drops. ``timewheel progress set`` says so
-beforehand, and marks what it commits.
+Kafka forgets the progress with the topic. But it knows progress by the topic's name, and a sidecar that is reading goes
+on to commit what it knows until it has noticed: so each commit says by its id which topic it is of. It also holds the
+offset, timestamp and leader epoch of the last record that was read. Epochs only grow along a log: where the first later
+record stands before that offset and is of a later epoch, the end that was read is gone.
+
+A wheel partition's progress is more than an offset: what waits lies before it. And a level's offset is moved by whoever
+reads the topic in the sidecar's group. So one that stands alone stops, unless there is nothing before it: another tool
+has set it, or another application has committed it, and neither knows what it drops. ``timewheel progress set`` says so
+beforehand, and marks what it commits. (Of a send-back topic an offset always stood alone, with earlier versions.)
 """
 
 from typing import Annotated, NamedTuple
@@ -29,9 +39,46 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 SET_BY_OPERATOR = '{"set":true}'
 """The metadata of an offset that ``timewheel progress set`` has committed."""
 
+NO_TOPIC_IDS = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What is told of every topic by brokers that know no ids."""
+
 
 class ProgressError(ValueError):
     """What is committed beside the offset is not ours; guessing would lose messages."""
+
+
+class LastRead(NamedTuple):
+    """The last record that was read of a partition."""
+
+    offset: Offset
+    timestamp_ms: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    leader_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What every commit of a sidecar's holds, whatever else stands beside its offset: of which log it is."""
+
+    topic_id: str = msgspec.field(name="t", default="")
+    """Empty where it is not known."""
+    last_read: LastRead | None = msgspec.field(name="e", default=None)
+
+    @classmethod
+    def of(cls, metadata: str | None) -> "Mark":
+        """An empty one where there is none."""
+        try:
+            return msgspec.json.decode(metadata or "{}", type=cls)
+        except (msgspec.MsgspecError, RecursionError):
+            return cls()
+
+    def put_on(self, metadata: str) -> str:
+        """The metadata, which is empty or a JSON object, with the mark."""
+        fields = [metadata[1:-1]] if metadata[1:-1] else []
+        if self.topic_id:
+            fields.append(f'"t":"{self.topic_id}"')
+        if self.last_read is not None:
+            offset, timestamp_ms, epoch = self.last_read
+            fields.append(f'"e":[{offset},{timestamp_ms},{epoch}]')
+        return f"{{{','.join(fields)}}}" if fields else metadata
 
 
 class NoLeaderError(Exception):
@@ -48,6 +95,10 @@ class LogRange(NamedTuple):
     end_offset: int
     first_timestamp_ms: int | None
     """The timestamp of the first record; None where it was not asked for, or could not be had."""
+    later_offset: int = -1
+    """The first record that is later than the last that was read; -1: there is none, or it was not asked for."""
+    later_epoch: int = -1
+    """Its leader epoch."""
 
 
 class Start(NamedTuple):
@@ -59,6 +110,8 @@ class Start(NamedTuple):
     """The log's end at that moment."""
     begin_offset: int = 0
     """And its beginning."""
+    mark: Mark = Mark()
+    """For what is committed before anything is read."""
 
     @property
     def is_offset_alone(self) -> bool:
@@ -93,22 +146,35 @@ def decide_start(
     log: LogRange,
     now_ms: int,
     offsets_retention_ms: int,
+    topic_id: str = "",
 ) -> Start | Stop:
     """The row of the table above that applies.
 
     Args:
         committed_offset: None when the group has none for the partition.
         offsets_retention_ms: the brokers' ``offsets.retention.minutes``.
+        topic_id: empty where it is not known.
     """
+    if topic_id == NO_TOPIC_IDS:
+        topic_id = ""
+    begins = Start(log.begin_offset, "", log.end_offset, log.begin_offset, Mark(topic_id))
     if committed_offset is None:
         if log.begin_offset == log.end_offset:
-            return Start(log.end_offset, "", log.end_offset, log.begin_offset)
+            return begins
         age_ms = None if log.first_timestamp_ms is None else now_ms - log.first_timestamp_ms
         if age_ms is not None and abs(age_ms) < offsets_retention_ms:  # far in the future, it tells nothing of its age
-            return Start(log.begin_offset, "", log.end_offset, log.begin_offset)
+            return begins
         return Stop(
             "the group has no committed progress here, and the first record is, or may be, older than the brokers keep "
             "progress (offsets.retention.minutes): it may have been delivered already"
+        )
+    mark = Mark.of(metadata)
+    if topic_id and mark.topic_id not in ("", topic_id):
+        if committed_offset == log.begin_offset:  # nothing of this one is passed over, and nothing was delivered
+            return begins
+        return Stop(
+            f"progress is at offset {committed_offset} of another topic of this name: this one was created anew, while "
+            "a sidecar read the other, and which of its records have been delivered is not known"
         )
     if committed_offset < log.begin_offset:
         return Stop(
@@ -120,4 +186,13 @@ def decide_start(
             f"progress is at offset {committed_offset}, but the log ends at {log.end_offset}: the topic was "
             "created anew or has lost its end"
         )
-    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset)
+    last = mark.last_read
+    if last is not None and last.leader_epoch < log.later_epoch and log.later_offset <= last.offset:
+        if log.later_offset < committed_offset:
+            return Stop(
+                f"progress is at offset {committed_offset}, but from offset {log.later_offset} on the log holds other "
+                "records than those that were read: it has lost its end in an unclean election, and which of the "
+                "others have been delivered is not known"
+            )
+        last = None
+    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset, Mark(topic_id, last))

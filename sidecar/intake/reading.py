@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 from confluent_kafka import Message
 
 from connectors.contract import Place
 from sidecar.intake.held_back import HeldBack
+from sidecar.intake.progress import LastRead, Mark
 from sidecar.source import Source
 
 
@@ -23,6 +25,8 @@ class Reading:
     """A partition's source, and what lies between that and the consumer."""
 
     source: Source
+    mark: Mark
+    """What tells the log that is read from others, with the last record that was read."""
     is_paused: bool = False
     """Whether the consumer hands out nothing of it."""
     is_behind: bool = False
@@ -37,6 +41,13 @@ class Reading:
         """What was left, which is then handed over."""
         left, self.left = self.left, []
         return left
+
+    def remember(self, last: Message) -> None:
+        """The last record of some that have been offered."""
+        epoch, (_, timestamp_ms) = last.leader_epoch(), last.timestamp()
+        if epoch is not None and epoch >= 0 and timestamp_ms >= 0:
+            last_read = LastRead(last.offset() or 0, timestamp_ms, epoch)
+            self.mark = msgspec.structs.replace(self.mark, last_read=last_read)
 
     def read_again(self) -> None:
         """Of a paused partition: what was fetched and not yet consumed is gone, or to be forgotten."""

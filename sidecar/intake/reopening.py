@@ -5,6 +5,7 @@ again from the committed progress loses nothing; and a disk that is broken or fu
 stop the partitions and levels that do not need it.
 """
 
+import errno
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
@@ -19,6 +20,10 @@ WAIT_MS_MIN = 500
 WAIT_MS_MAX = 30_000
 FORGIVEN_AFTER_MS = 60_000
 """A failure this long after the one before counts as the first."""
+
+
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""Whoever copied the files or mounted the disk did that as another user, or to be read alone."""
 
 
 class Failure(NamedTuple):
@@ -95,5 +100,10 @@ def remedy(error: Exception) -> str:
         return (
             "what waits spans more time than the wheel holds: set slots_total and precision_ms to what they were, or "
             "to more, until it is delivered"
+        )
+    if isinstance(error, OSError) and error.errno in _NOT_ALLOWED:
+        return (
+            "let this user write to all that is under data_dir, or empty it while the sidecar is stopped: it is a "
+            "cache of what Kafka holds"
         )
     return "check the disk under data_dir"

@@ -4,8 +4,8 @@ A partition without a leader gets no answer, and a question about several none f
 left out.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -14,13 +14,23 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
-from sidecar.intake.progress import LogRange, NoLeader, Start, Verdict, decide_start
+from sidecar.intake.progress import LogRange, Mark, NoLeader, Start, Verdict, decide_start
+from sidecar.topic_admin import TopicsSeen
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0
 _ATTEMPTS = 12
 
 log = structlog.get_logger("timewheel.intake")
+
+
+class Found(NamedTuple):
+    """A place in a log."""
+
+    offset: int
+    timestamp_ms: int | None
+    leader_epoch: int
+    """-1 where Kafka does not say."""
 
 
 class StartFinder(Protocol):
@@ -34,8 +44,7 @@ class KafkaStartFinder:
     """Verdicts on where to begin, from a consumer of the sidecar's group and an admin client.
 
     Args:
-        leaderless: those partitions of some topics that no broker leads; raises KafkaException when Kafka does not
-            answer.
+        look: how some topics are; raises KafkaException when Kafka does not answer.
         is_stopping: asked after each question that was not answered.
     """
 
@@ -43,13 +52,14 @@ class KafkaStartFinder:
         self,
         consumer: Consumer,
         admin: AdminClient,
-        leaderless: Callable[[Collection[str]], set[Place]],
+        look: Callable[[Collection[str]], TopicsSeen],
         clock: Clock,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumer = consumer
         self._admin = admin
-        self._leaderless = leaderless
+        self._look = look
+        self._topic_ids: dict[str, str] = {}
         self._is_stopping = is_stopping
         self._clock = clock
 
@@ -63,10 +73,12 @@ class KafkaStartFinder:
         if not places:
             return {}
         committed = self._committed(places)
-        begins = self._offsets(places, OffsetSpec.earliest())
-        ends = self._offsets(list(begins), OffsetSpec.latest())
+        begins = self._offsets(dict.fromkeys(places, OffsetSpec.earliest()))
+        ends = self._offsets(dict.fromkeys(begins, OffsetSpec.latest()))
         unknown = [place for place in ends if committed[place][0] is None and begins[place][0] != ends[place][0]]
-        firsts = self._offsets(unknown, OffsetSpec.for_timestamp(0))
+        firsts = self._offsets(dict.fromkeys(unknown, OffsetSpec.for_timestamp(0)))
+        read = {place: mark for place in ends if (mark := Mark.of(committed[place][1]).last_read) is not None}
+        laters = self._offsets({place: OffsetSpec.for_timestamp(last.timestamp_ms + 1) for place, last in read.items()})
         retention_ms = offsets_retention_ms(self._admin) if unknown else DEFAULT_OFFSETS_RETENTION_MS
         now_ms = self._clock.now_ms()
         verdicts: dict[Place, Verdict] = {}
@@ -76,8 +88,10 @@ class KafkaStartFinder:
                 verdicts[place] = NoLeader(offset or 0)
                 continue
             first_timestamp_ms = firsts[place][1] if place in firsts else None
-            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms)
-            verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms)
+            later = laters.get(place, Found(-1, None, -1))
+            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms, later.offset, later.leader_epoch)
+            topic_id = self._topic_ids.get(place[0], "")
+            verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms, topic_id)
             if place in unknown and isinstance(verdicts[place], Start):
                 log.warning(
                     "no progress yet",
@@ -110,21 +124,24 @@ class KafkaStartFinder:
             }
         raise KafkaUnreachableError(f"committed progress cannot be read: {failure}")
 
-    def _offsets(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, tuple[int, int | None]]:
-        """Offset and timestamp per partition that has a leader, in one request per broker."""
-        if not places:
+    def _offsets(self, asked: Mapping[Place, OffsetSpec]) -> dict[Place, Found]:
+        """What there is per partition that has a leader, in one request per broker."""
+        if not asked:
             return {}
-        topics = {topic for topic, _ in places}
+        topics = {topic for topic, _ in asked}
         failure: KafkaException | None = None
         for _ in range(_ATTEMPTS):
-            found: dict[Place, tuple[int, int | None]] = {}
+            found: dict[Place, Found] = {}
             try:
-                leaderless = self._leaderless(topics)
-                led = {TopicPartition(*place): spec for place in places if place not in leaderless}
+                seen = self._look(topics)
+                self._topic_ids |= seen.ids
+                led = {TopicPartition(*place): spec for place, spec in asked.items() if place not in seen.leaderless}
                 futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
-                for asked, future in futures.items():
+                for place, future in futures.items():
                     info = future.result()
-                    found[asked.topic, asked.partition] = (info.offset, info.timestamp if info.timestamp >= 0 else None)
+                    timestamp_ms = info.timestamp if info.timestamp >= 0 else None
+                    epoch = -1 if info.leader_epoch is None else info.leader_epoch
+                    found[place.topic, place.partition] = Found(info.offset, timestamp_ms, epoch)
             except KafkaException as error:
                 failure = error
                 log.info("log offsets not known yet", reason=str(error))

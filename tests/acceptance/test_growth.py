@@ -1,11 +1,13 @@
-"""What there is more to read after a restart than before."""
+"""What there is more to read after a restart than before; destinations whose partitions become more, or fewer."""
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
 from tests.acceptance.test_levels import ids, scheduled
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -63,3 +65,35 @@ def test_a_destination_that_grows_while_it_runs_is_delivered_to(
         schedule(f"behind{partition}", partition)
     read = kafka.read([destination], 8)
     assert sorted(record.partition for record in read if record.text("UNIQ_KEY").startswith("behind")) == [0, 1, 2, 3]
+
+
+def test_a_destination_that_is_made_anew_with_fewer_partitions_holds_up_nobody(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    """By their keys records would go to partitions that are no more, and wait there for their time-out."""
+    shrinking, other = kafka.create_topic(f"{prefix}orders", 3), kafka.create_topic(f"{prefix}bills")
+    sidecar.settings |= {"levels": "1s"}
+    sidecar.start()
+
+    def schedule(destination: str, name: str) -> None:
+        told = [("REAL_TOPIC", destination.encode()), ("UNIQ_KEY", name.encode())]
+        kafka.produce([(f"{prefix}SCHEDULE_TOPIC_XXXX-1", name.encode(), b"v", [*told])])
+
+    for number in range(12):  # one transaction after the other: both producers have a turn
+        schedule(shrinking, f"before{number}")
+        kafka.read([shrinking], number + 1)
+    kafka.admin.delete_topics([shrinking], operation_timeout=10)[shrinking].result(10)
+
+    def is_made_anew() -> bool:
+        try:
+            kafka.create_topic(shrinking)
+        except KafkaException:  # the other is still being deleted
+            return False
+        return True
+
+    wait_until(is_made_anew, "it is made anew with one partition")
+    for number in range(12):
+        schedule(shrinking, f"behind{number}")
+        schedule(other, f"other{number}")
+    kafka.read([shrinking], 12, 30)
+    kafka.read([other], 12, 1)

@@ -9,9 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
+from prometheus_client import CollectorRegistry
 
+from sidecar.clients import admin_client
+from sidecar.metrics import TopicMetrics
+from sidecar.settings import load_settings
+from sidecar.topic_watch import TopicWatch
+from sidecar.topics import create_topics
 from tests.acceptance.test_levels import ids, scheduled
 from tests.support.kafka import Kafka, judge
+from tests.support.logged import logged
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 
@@ -172,6 +179,25 @@ def test_lag_reads_zero_once_everything_is_delivered(kafka: Kafka, prefix: str, 
         return all(row["committed"] == row["end"] == 100 for row in levels)
 
     wait_until(no_lag, "committed offsets reach the ends")
+
+
+def test_a_record_that_is_written_to_a_level_that_is_gone_is_told_of_while_the_sidecar_runs(
+    kafka: Kafka, prefix: str
+) -> None:
+    """Nobody reads it; a start would be refused, but there may be none for months."""
+    settings = load_settings(
+        {"bootstrap_servers": kafka.bootstrap_servers, "topic_prefix": prefix, "group_id": f"{prefix}g", "levels": "1s"}
+    )
+    create_topics(admin_client(settings), settings)
+    gone = kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-2", message_timestamp_type="LogAppendTime")
+    watch = TopicWatch(settings, TopicMetrics(CollectorRegistry()))
+    with logged() as lines:
+        watch.look()
+        assert lines == []
+        kafka.produce([(gone, b"k", b"v", [("REAL_TOPIC", b"orders")])])
+        watch.look()
+    assert [(line["event"], line["topic"]) for line in lines] == [("topic is not fit", f"{gone}-0")]
+    assert "put the level back" in lines[0]["operator_action"]
 
 
 @pytest.mark.long

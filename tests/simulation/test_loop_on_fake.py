@@ -162,7 +162,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
     return Clients(
         consumer=consumer,
         publishing=publishing,
-        starts=KafkaStartFinder(consumer, admin, topics.leaderless, clock),
+        starts=KafkaStartFinder(consumer, admin, topics.look, clock),
         topics=topics,
     )
 
@@ -489,3 +489,50 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
                 loop.run(lambda: False)
             process.kill()
     assert len(world.delivered()) == 2
+
+
+def test_progress_that_is_committed_once_more_in_a_topic_made_anew_stops_the_partition() -> None:
+    """Its sidecar has not noticed, and dies: whoever comes next would pass over what the new topic begins with."""
+    world = World(2)
+    topic = world.names.level(1)
+    loop, _ = watched(world)
+    for _ in range(6):
+        world.schedule_for_level(1)
+    world.schedule(0)
+    run(world, loop, lambda: len(world.delivered()) == 6)
+    progress = {place: committed for place, committed in world.kafka.committed("g").items() if place[0] == topic}
+    world.processes["sidecar"].kill()
+    world.clock.advance(2 * world.settings.session_timeout)
+    world.kafka.admin({}).delete_topics([topic])[topic].result()
+    world.kafka.create_topic(topic, 2, {"message.timestamp.type": "LogAppendTime"})
+    late = cast(Consumer, world.kafka.process("late").consumer({"group.id": "g"}))
+    late.commit(
+        offsets=[TopicPartition(*place, offset, metadata or "") for place, (offset, metadata) in progress.items()],
+        asynchronous=False,
+    )
+    for _ in range(40):
+        world.schedule_for_level(1)
+    world.schedule(0)
+    loop, health = watched(world)
+    run(world, loop, lambda: bool(health.stopped))
+    assert set(health.stopped) == {f"{topic}-{partition}" for (_, partition), (offset, _) in progress.items() if offset}
+    assert all("of another topic of this name" in why for why in health.stopped.values())
+
+
+@pytest.mark.parametrize("metadata", ["", '{"set":true}'])
+def test_an_offset_that_another_consumer_of_the_group_has_committed_stops_a_level(metadata: str) -> None:
+    """It has read the topic, and delivered nothing. What `timewheel progress set` commits is meant."""
+    world = World(3)
+    topic = world.names.level(1)
+    for _ in range(20):
+        world.schedule_for_level(1)
+    world.schedule(0)
+    ends = [(TopicPartition(topic, log.number, log.end, metadata)) for log in world.kafka.topics[topic].logs]
+    stranger = cast(Consumer, world.kafka.process("stranger").consumer({"group.id": "g"}))
+    stranger.commit(offsets=ends, asynchronous=False)
+    loop, health = watched(world)
+    for _ in range(50):
+        loop.turn()
+    assert set(health.stopped) == (set() if metadata else {f"{topic}-0", f"{topic}-1"})
+    assert all("stands alone" in why for why in health.stopped.values())
+    assert world.delivered() == []

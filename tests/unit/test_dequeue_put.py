@@ -47,6 +47,7 @@ class RecordingPublishing:
     produced: list[Produced] = field(default_factory=list)
     grown: dict[str, int] = field(default_factory=dict)
     """Partitions of which the client has not heard."""
+    looked_up: list[str] = field(default_factory=list)
     rooms_made: int = 0
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -78,6 +79,7 @@ class RecordingPublishing:
         self.room = 1 if self.rooms_made % 3 == 0 else 0
 
     def look_up(self, topic: str) -> None:
+        self.looked_up.append(topic)
         self.partitions |= {topic: self.grown[topic]} if topic in self.grown else {}
 
     def begin(self) -> None: ...
@@ -275,6 +277,23 @@ def test_a_partition_of_which_the_client_has_not_heard_is_asked_for_once(bench: 
     with pytest.raises(TransactionAbortedError):
         bench.run(a_record(partition=2))
     assert [(topic, partition) for topic, partition, _ in bench.publishing.refusals] == [("orders", 2)]
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_the_client_hears_of_a_topic_that_is_made_anew_with_other_partitions(bench: Bench, partitions: int) -> None:
+    """By its key a record would go to a partition that is no more: it times out, and its transaction with it."""
+    bench.run(a_record(0), a_record(1, "bills"))
+    bench.topics["orders"] = 0
+    bench.put._destinations.forget()
+    bench.run(a_record(2))
+    assert bench.publishing.looked_up == []
+    bench.topics["orders"] = partitions
+    bench.put._destinations.forget()
+    assert [each.topic for each in bench.run(a_record(3), a_record(4, "bills"))] == ["orders", "bills"]
+    assert bench.publishing.looked_up == ["orders"]
+    bench.put._destinations.forget()
+    bench.run(a_record(5))
+    assert bench.publishing.looked_up == ["orders"]
 
 
 def test_a_cluster_that_does_not_answer_gives_no_verdict(bench: Bench) -> None:

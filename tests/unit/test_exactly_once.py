@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sidecar.dispatch.transactions import ExactlyOnce
-from sidecar.errors import ClientsLostError, FencedError
+from sidecar.errors import ClientsLostError, FencedError, UsageError
 from tests.support.waiting import wait_until
 
 
@@ -26,6 +26,18 @@ def test_the_thread_of_refused_producers_ends() -> None:
     with pytest.raises(ClientsLostError):
         ExactlyOnce(producers, lambda: None, [], lambda: False)
     wait_until(lambda: not any(thread.name == "transactions" for thread in threading.enumerate()), "it has ended", 10)
+
+
+class TooPatient(Refused):
+    """A producer whose transactions may take longer than the brokers allow."""
+
+    def init_transactions(self, _timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT, "larger than the maximum", True))
+
+
+def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_a_setting_to_correct() -> None:
+    with pytest.raises(UsageError, match="transaction_timeout is longer than the brokers allow"):
+        ExactlyOnce([cast(Producer, TooPatient()) for _ in range(2)], lambda: None, [], lambda: False)
 
 
 class Idle(Refused):

@@ -129,3 +129,13 @@ def test_a_topic_that_is_made_anew_is_told_and_begins_another_session() -> None:
         told.append([line["topic"] for line in lines])
     assert told == [[], [], [], ["b"], []]
     assert observed.health.topics_made_anew == 1
+
+
+def test_a_topic_that_is_made_anew_before_it_is_looked_at_is_told_once() -> None:
+    observed = Observed()
+    observed.health.topic_ids = {"a": "1"}
+    observed.brokers.topic_ids = {"a": "2"}
+    with logged() as lines:
+        observed.seconds(3 * PING_EVERY_MS // 1_000)
+    assert [(line["event"], line["topic"]) for line in lines] == [("topic made anew", "a")]
+    assert observed.health.topics_made_anew == 1

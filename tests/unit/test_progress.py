@@ -2,11 +2,22 @@
 
 from itertools import product
 
+import msgspec
 import pytest
 
-from sidecar.intake.progress import SET_BY_OPERATOR, LogRange, Start, Stop, decide_start
+from sidecar.intake.progress import (
+    NO_TOPIC_IDS,
+    SET_BY_OPERATOR,
+    LastRead,
+    LogRange,
+    Mark,
+    Start,
+    Stop,
+    decide_start,
+)
 
 NOW_MS, RETENTION_MS = 1_000_000, 1_000
+DEEP = '{"x":' * 3_000
 YOUNG_MS, OLD_MS = NOW_MS - RETENTION_MS + 1, NOW_MS - RETENTION_MS
 
 
@@ -92,3 +103,62 @@ def test_every_combination_starts_where_nothing_is_lost_or_sent_twice_or_else_st
             assert verdict == Start(at, (metadata or "") if committed is not None else "", end, begin)
         else:
             assert verdict.reason
+
+
+@pytest.mark.parametrize("metadata", ["", "{}", '{"r":8}', '{"w":[1,2],"l":0}'])
+@pytest.mark.parametrize("mark", [Mark("one"), Mark("one", LastRead(7, 8, 9)), Mark("", LastRead(7, 8, 9))])
+def test_a_commit_says_of_which_log_it_is(metadata: str, mark: Mark) -> None:
+    marked = mark.put_on(metadata)
+    assert Mark.of(marked) == mark
+    fields = msgspec.json.decode(marked)
+    assert {name: fields[name] for name in fields if name not in "te"} == msgspec.json.decode(metadata or "{}")
+    assert Mark().put_on(metadata) == metadata
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, "", "{}", SET_BY_OPERATOR, "somebody else's", "[]", '{"t":1}', '{"e":[1,2]}', '{"e":[-1,2,3]}', DEEP],
+)
+def test_what_does_not_say_of_which_log_it_is_is_of_any(metadata: str | None) -> None:
+    assert Mark.of(metadata) == Mark()
+    verdict = decide_start(5, metadata, LogRange(0, 9, None), NOW_MS, RETENTION_MS, "one")
+    assert verdict == Start(5, metadata or "", 9, 0, Mark("one"))
+
+
+def test_progress_in_another_topic_of_the_name_stops_the_partition() -> None:
+    """A sidecar that read the other has committed once more, after Kafka had forgotten its progress with the topic."""
+
+    def verdict(committed: int, topic_id: str) -> Start | Stop:
+        return decide_start(committed, '{"l":4,"t":"one"}', LogRange(4, 9, None), NOW_MS, RETENTION_MS, topic_id)
+
+    assert verdict(5, "one") == Start(5, '{"l":4,"t":"one"}', 9, 4, Mark("one"))
+    assert verdict(4, "other") == Start(4, "", 9, 4, Mark("other")), "nothing is passed over"
+    stop = verdict(5, "other")
+    assert isinstance(stop, Stop)
+    assert "of another topic of this name" in stop.reason
+    for unknown in ("", NO_TOPIC_IDS):
+        assert verdict(5, unknown) == Start(5, '{"l":4,"t":"one"}', 9, 4)
+
+
+@pytest.mark.parametrize(
+    ("later_offset", "later_epoch", "is_cut", "is_kept"),
+    [
+        (-1, -1, False, True),  # nothing has come since
+        (8, 4, False, True),  # what has come since was written under another leader, as ever so often
+        (3, 3, False, True),  # an earlier record has a later timestamp: a producer's
+        (4, 4, True, False),
+        (6, 4, False, False),  # the end is gone of what was read ahead, and nothing that is done
+    ],
+)
+def test_a_log_that_has_lost_its_end_and_grown_again_stops_the_partition(
+    later_offset: int, later_epoch: int, is_cut: bool, is_kept: bool
+) -> None:
+    """Read up to 7, under the leader's epoch 3; committed is 5."""
+    metadata = Mark("one", LastRead(7, 100, 3)).put_on("{}")
+    log = LogRange(0, 20, None, later_offset, later_epoch)
+    verdict = decide_start(5, metadata, log, NOW_MS, RETENTION_MS, "one")
+    assert isinstance(verdict, Stop) == is_cut
+    if isinstance(verdict, Stop):
+        assert "lost its end in an unclean election" in verdict.reason
+    else:
+        assert verdict == Start(5, metadata, 20, 0, Mark("one", LastRead(7, 100, 3) if is_kept else None))

@@ -6,13 +6,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.clock import SystemClock
-from sidecar.errors import ClientsLostError
+from sidecar.errors import ClientsLostError, UsageError
 from sidecar.health import Health
-from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
+from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet, SourceFactory
+from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
 from sidecar.metrics import Metrics
 from sidecar.source import Source
+from tests.support.logged import logged
 
 BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
 
@@ -39,17 +41,18 @@ class Fetched:
         raise AssertionError("waited for more, with records in hand")
 
 
-def reading(consumer: Fetched, starts: object = None) -> EnqueueGet:
-    clock = SystemClock()
+def nobody(*_: object) -> Any:
+    raise AssertionError
 
-    def nobody(*_: object) -> Any:
-        raise AssertionError
+
+def reading(consumer: Fetched, starts: object = None, make_source: SourceFactory = nobody) -> EnqueueGet:
+    clock = SystemClock()
 
     return EnqueueGet(
         cast(Consumer, consumer),
         [],
         cast(StartFinder, starts),
-        nobody,
+        make_source,
         lambda **_: None,
         clock=clock,
         health=Health(clock),
@@ -117,7 +120,7 @@ def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: in
     """All records are of partition 0."""
     consumer = Fetched()
     intake = reading(consumer)
-    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", partition] = Reading(cast(Source, Asking()))
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", partition] = Reading(cast(Source, Asking()), Mark())
     intake.read(0)
     consumer.asked.clear()
     intake.read(0)
@@ -134,9 +137,24 @@ def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
     """It is read again as long as there is no room: an intake that stands still would look busy."""
     intake = reading(consumer := Fetched(fetched=10))
     consumer.pause = lambda _partitions: None  # type: ignore[attr-defined]
-    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", 0] = Reading(cast(Source, Full()))
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", 0] = Reading(cast(Source, Full()), Mark())
     intake.read(0)
     assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
+
+
+def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
+    class Read:
+        """A record as librdkafka gives it; one that is made has no epoch."""
+
+        def __init__(self, offset: int, epoch: int | None) -> None:
+            self.offset, self.leader_epoch, self.timestamp = lambda: offset, lambda: epoch, lambda: (2, 100 + offset)
+
+    partition = Reading(cast(Source, Asking()), Mark("one"))
+    for epoch in (None, -1):
+        partition.remember(cast(Message, Read(6, epoch)))
+        assert partition.mark == Mark("one")
+    partition.remember(cast(Message, Read(7, 3)))
+    assert partition.mark == Mark("one", LastRead(7, 107, 3))
 
 
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
@@ -161,6 +179,40 @@ def test_what_kafka_refuses_in_a_rebalance_ends_the_session_and_not_the_process(
 
     with pytest.raises(ClientsLostError, match="not now"):
         reading(Refused(), NoStarts()).read(0)
+
+
+@pytest.mark.parametrize(("position", "is_read"), [(3, False), (4, True)])
+def test_a_partition_stops_where_kafka_no_longer_has_what_waits(position: int, is_read: bool) -> None:
+    """Its directory is lost, and retention has taken what a rebuild would read: a fetch would say that less clearly."""
+    place = ("SCHEDULE_TOPIC_XXXX-wheel", 0)
+    closed: list[Source] = []
+
+    class Assigned(Fetched):
+        def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+            self.assign_to = callbacks["on_assign"]
+
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            self.assigned = [(partition.topic, partition.partition) for partition in partitions]
+
+    class Starts:
+        def find(self, places: list[tuple[str, int]]) -> dict[tuple[str, int], object]:
+            return dict.fromkeys(places, Start(9, '{"l":3}', 12, 4))
+
+    class Rebuilt(Asking):
+        def __init__(self) -> None:
+            self.position = position
+
+        def close(self) -> None:
+            closed.append(cast(Source, self))
+
+        is_recovering = False
+
+    intake = reading(consumer := Assigned(), Starts(), lambda *_: cast(Source, Rebuilt()))
+    consumer.assign_to(consumer, [TopicPartition(*place)])
+    assert consumer.assigned == ([place] if is_read else [])
+    assert len(closed) == (not is_read)
+    told = intake._health.stopped.get("SCHEDULE_TOPIC_XXXX-wheel-0", "")
+    assert ("read again from offset 3, but the log begins at 4: retention has removed" in told) is not is_read
 
 
 def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_between_them() -> None:
@@ -189,3 +241,24 @@ def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_be
         (("wheel", 1), [9, 10], None),
         (("1", 0), [], 4),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "another application is a member of this group"),
+        (KafkaError.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "the sidecar's rights"),
+    ],
+)
+def test_where_the_group_does_not_let_it_in_the_advice_fits(code: int, advice: str) -> None:
+    intake = reading(Fetched())
+    with logged() as lines:
+        intake._runs([Message(error=KafkaError(code, "JoinGroup failed"))])
+    assert advice in lines[0]["operator_action"]
+    assert (advice in intake._health.broker_error) == (code != KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
+def test_a_session_timeout_that_the_brokers_do_not_allow_is_a_setting_to_correct() -> None:
+    with pytest.raises(UsageError, match="session_timeout is not one that the brokers allow"):
+        reading(Fetched())._runs([Message(error=KafkaError(KafkaError.INVALID_SESSION_TIMEOUT))])

@@ -18,6 +18,8 @@ from sidecar.store.errors import CorruptFile, SlotConflict
         (NoLeaderError(), "bring the broker back"),
         (KafkaException(KafkaError(KafkaError._TIMED_OUT)), "check the brokers"),
         (OSError(errno.EIO, os.strerror(errno.EIO)), "check the disk under data_dir"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "let this user write to all that is under data_dir"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS)), "let this user write to all that is under data_dir"),
         (CorruptFile(Path("timerlog"), "torn"), "check the disk under data_dir"),
         (SlotConflict("held by another lap"), "set slots_total and precision_ms to what they were"),
     ],

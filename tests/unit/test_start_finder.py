@@ -1,14 +1,16 @@
 """What Kafka is asked for before a partition is read."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
-from sidecar.intake.progress import NoLeader, Start
+from sidecar.intake.progress import LastRead, Mark, NoLeader, Start, Stop
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.settings import Settings
 from sidecar.topic_admin import TopicAdmin
@@ -45,23 +47,56 @@ def finder(*answers: Answer, is_stopping: Callable[[], bool] = lambda: False) ->
     while producer.flush(1):
         pass
     admin: Any = kafka.process("sidecar").admin({})
-    leaderless = TopicAdmin(admin, Settings()).leaderless
-    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, leaderless, ManualClock(), is_stopping)
+    look = TopicAdmin(admin, Settings()).look
+    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, look, ManualClock(), is_stopping)
 
 
 def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> None:
     """The partition would be read from its beginning, and all that is in it sent again."""
-    found = finder(Answer(-1001, UNSTABLE), Answer(7)).find([(TOPIC, 0)])
-    assert found == {(TOPIC, 0): Start(7, "", 10)}
+    (found,) = finder(Answer(-1001, UNSTABLE), Answer(7)).find([(TOPIC, 0)]).values()
+    assert isinstance(found, Start)
+    assert found[:3] == (7, "", 10)
 
 
 def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> None:
     """The group is new; or somebody has deleted its progress, or given it another name."""
     with logged() as logs:
-        found = finder(Answer(-1001)).find([(TOPIC, 0)])
-    assert found == {(TOPIC, 0): Start(0, "", 10)}
+        (found,) = finder(Answer(-1001)).find([(TOPIC, 0)]).values()
+    assert isinstance(found, Start)
+    assert found[:3] == (0, "", 10)
     (line,) = [line for line in logs if line["event"] == "no progress yet"]
     assert (line["partition"], line["read_from"], line["end"]) == (f"{TOPIC}-0", 0, 10)
+
+
+def test_a_log_that_has_lost_its_end_is_found_by_the_first_record_that_is_later_than_what_was_read() -> None:
+    kafka = InMemoryKafka(ManualClock())
+    kafka.create_topic(TOPIC)
+    producer = kafka.producer({})
+    for number in range(10):
+        producer.produce(TOPIC, b"%d" % number)
+    while producer.flush(1):
+        pass
+    admin: Any = kafka.process("sidecar").admin({})
+    asked: list[int] = []
+
+    class Elected:
+        """The same cluster, under leaders whose epoch it tells."""
+
+        def list_offsets(self, specs: dict[TopicPartition, OffsetSpec], **options: Any) -> dict[TopicPartition, Any]:
+            asked.extend(int(spec._value) for spec in specs.values())
+            answers: dict[TopicPartition, Any] = admin.list_offsets(specs, **options)
+            later: Future[ListOffsetsResultInfo] = Future()
+            later.set_result(ListOffsetsResultInfo(4, 101, 3))
+            return {place: later if int(specs[place]._value) == 101 else answers[place] for place in answers}
+
+    committed = Answer(7)
+    committed.metadata = Mark("", LastRead(8, 100, 2)).put_on("{}")
+    look = TopicAdmin(admin, Settings()).look
+    starts = KafkaStartFinder(cast(Consumer, Group(committed)), cast(AdminClient, Elected()), look, ManualClock())
+    (stop,) = starts.find([(TOPIC, 0)]).values()
+    assert isinstance(stop, Stop)
+    assert "from offset 4 on the log holds other records" in stop.reason
+    assert asked[-1] == 101
 
 
 def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
@@ -77,12 +112,13 @@ def test_a_partition_without_a_leader_leaves_no_other_unanswered() -> None:
     admin: Any = process.admin({})
     consumer: Any = process.consumer({"group.id": "timewheel"})
     consumer.commit(offsets=[TopicPartition(TOPIC, 2, 7)], asynchronous=False)
-    starts = KafkaStartFinder(consumer, admin, TopicAdmin(admin, Settings()).leaderless, ManualClock())
+    starts = KafkaStartFinder(consumer, admin, TopicAdmin(admin, Settings()).look, ManualClock())
     for partition in (1, 2):
         kafka.take_leader(TOPIC, partition, 60_000)
     found = starts.find([(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("SCHEDULE_TOPIC_XXXX-2", 0)])
-    begins_at_once = Start(0, "", 0)
-    assert list(found.values()) == [begins_at_once, NoLeader(0), NoLeader(7), begins_at_once]
+    ids = [kafka.topics[topic].id for topic in (TOPIC, "SCHEDULE_TOPIC_XXXX-2")]
+    first, other = (Start(0, "", 0, mark=Mark(str(topic_id))) for topic_id in ids)
+    assert list(found.values()) == [first, NoLeader(0), NoLeader(7), other]
     assert starts.find([(TOPIC, 1)]) == {(TOPIC, 1): NoLeader(0)}
 
 
@@ -97,10 +133,10 @@ def test_a_stop_is_heard_while_no_leader_answers() -> None:
     kafka.create_topic(TOPIC)
     admin: Any = kafka.process("sidecar").admin({})
     kafka.make_unavailable(3_600_000)
-    leaderless = TopicAdmin(admin, Settings()).leaderless
+    look = TopicAdmin(admin, Settings()).look
     stops = iter([False, True])
     starts = KafkaStartFinder(
-        cast(Consumer, Group(Answer(7))), admin, leaderless, ManualClock(), is_stopping=lambda: next(stops)
+        cast(Consumer, Group(Answer(7))), admin, look, ManualClock(), is_stopping=lambda: next(stops)
     )
     with pytest.raises(StoppedWaitingError):
         starts.find([(TOPIC, 0)])

@@ -101,6 +101,15 @@ def test_a_topic_of_dead_letters_that_somebody_has_configured_stops_no_sidecar(
     ]
 
 
+def test_elections_that_may_cost_records_are_told_of_schedule_topics() -> None:
+    watched = Watched()
+    for topic in (SETTINGS.topic_names.wheel, SETTINGS.topic_names.dead_letter(SETTINGS.group_id)):
+        watched.kafka.topics[topic].overrides["unclean.leader.election.enable"] = "true"
+    (finding,) = check_topics(cast(AdminClient, watched.kafka.admin()), SETTINGS)
+    assert (finding.topic, finding.fatal) == (SETTINGS.topic_names.wheel, False)
+    assert finding.problem.startswith("unclean.leader.election.enable is true")
+
+
 def test_topics_that_cannot_be_looked_at_are_looked_at_again_soon() -> None:
     watched = Watched()
     watched.kafka.make_unavailable(20_000)
