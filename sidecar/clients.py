@@ -98,8 +98,11 @@ def committed_progress(consumer: Consumer, places: Sequence[TopicPartition], tim
     return [place for place in found if place.offset >= 0]
 
 
-def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -> Clients:
+def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool], tell: Callable[[str], None]) -> Clients:
     """Clients for the settings. Blocks until Kafka has settled what an earlier life of this identity left open.
+
+    Args:
+        tell: told what Kafka keeps to itself, when a partition is to be read.
 
     Raises:
         ClientsLostError: Kafka refuses this sidecar's transactions.
@@ -122,7 +125,7 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool]) -
     except BaseException:
         _close(consumer)
         raise
-    starts = KafkaStartFinder(consumer, admin, topics.look, clock, is_stopping)
+    starts = KafkaStartFinder(consumer, admin, topics.look, clock, is_stopping, tell)
     return Clients(consumer, publishing, starts, topics)
 
 

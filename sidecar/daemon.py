@@ -212,7 +212,7 @@ class Daemon:
         began_ms = self._clock.monotonic_ms()
         try:
             self._health.phase = "connects to Kafka; what an earlier life left open is settled first"
-            clients = connect(self._settings, self._clock, self._is_stopping)
+            clients = connect(self._settings, self._clock, self._is_stopping, self._health.broker_is_silent)
             self._health.phase = "waits for the group to assign its partitions"
             try:
                 self._loop = Loop(

@@ -29,7 +29,8 @@ Destinations = Annotated[
     list[str] | None,
     typer.Option(
         "--destination",
-        help="Only messages for this topic; repeat for more. Default: for every topic that messages name.",
+        help="Only messages for this topic, beside retries, dead letters, and what names no topic; repeat for more. "
+        "Default: for every topic that messages name.",
         metavar="TOPIC",
     ),
 ]

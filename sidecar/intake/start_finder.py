@@ -20,6 +20,7 @@ from sidecar.topic_admin import TopicsSeen
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0
 _ATTEMPTS = 12
+_HELD_UP = "it is asked again; if that lasts, 'kafka-transactions.sh find-hanging' names what holds it up"
 
 log = structlog.get_logger("timewheel.intake")
 
@@ -46,6 +47,7 @@ class KafkaStartFinder:
     Args:
         look: how some topics are; raises KafkaException when Kafka does not answer.
         is_stopping: asked after each question that was not answered.
+        tell: told what Kafka keeps to itself, and what to do about it.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class KafkaStartFinder:
         look: Callable[[Collection[str]], TopicsSeen],
         clock: Clock,
         is_stopping: Callable[[], bool] = lambda: False,
+        tell: Callable[[str], None] = lambda _words: None,
     ) -> None:
+        self._tell = tell
         self._consumer = consumer
         self._admin = admin
         self._look = look
@@ -114,7 +118,8 @@ class KafkaStartFinder:
                 _check(answers)
             except KafkaException as error:
                 failure = error
-                log.info("committed progress not known yet", reason=str(error))
+                log.warning("committed progress not known yet", reason=str(error), operator_action=_HELD_UP)
+                self._tell(f"Kafka does not tell the committed progress: {error}; {_HELD_UP}")
                 if self._is_stopping():
                     raise StoppedWaitingError("where reading begins is not known yet") from error
                 continue

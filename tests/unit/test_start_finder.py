@@ -38,7 +38,11 @@ class Group:
         return [self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]]
 
 
-def finder(*answers: Answer, is_stopping: Callable[[], bool] = lambda: False) -> KafkaStartFinder:
+def finder(
+    *answers: Answer,
+    is_stopping: Callable[[], bool] = lambda: False,
+    tell: Callable[[str], None] = lambda _words: None,
+) -> KafkaStartFinder:
     kafka = InMemoryKafka(ManualClock())
     kafka.create_topic(TOPIC)
     producer = kafka.producer({})
@@ -48,14 +52,17 @@ def finder(*answers: Answer, is_stopping: Callable[[], bool] = lambda: False) ->
         pass
     admin: Any = kafka.process("sidecar").admin({})
     look = TopicAdmin(admin, Settings()).look
-    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, look, ManualClock(), is_stopping)
+    return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, look, ManualClock(), is_stopping, tell)
 
 
 def test_progress_that_is_not_known_of_a_partition_is_not_taken_for_none() -> None:
     """The partition would be read from its beginning, and all that is in it sent again."""
-    (found,) = finder(Answer(-1001, UNSTABLE), Answer(7)).find([(TOPIC, 0)]).values()
+    told: list[str] = []
+    (found,) = finder(Answer(-1001, UNSTABLE), Answer(7), tell=told.append).find([(TOPIC, 0)]).values()
     assert isinstance(found, Start)
     assert found[:3] == (7, "", 10)
+    (words,) = told
+    assert all(part in words for part in ("committed progress", "UNSTABLE_OFFSET_COMMIT", "find-hanging"))
 
 
 def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> None:
