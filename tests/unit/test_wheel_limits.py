@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
+from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan
 from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
 
@@ -100,8 +101,8 @@ def test_a_batch_of_cancels_takes_time_in_proportion(tmp_path: Path) -> None:
     assert took_s(510, 5_000) < 40 * small_s + 0.2, "ten times as many took far more than ten times as long"
 
 
-METADATA_BYTES_MAX = 4_096
-"""Kafka's offset.metadata.max.bytes."""
+METADATA_BYTES_MAX = 4_096 - len(Mark("I" * 22, LastRead(10**15, NOW_MS, 2**31 - 1)).put_on(""))
+"""Kafka's offset.metadata.max.bytes, and what each commit says of the log that it is of."""
 
 
 def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path: Path) -> None:
