@@ -1,7 +1,8 @@
 """What the loop asks of Kafka about topics, and the topics it creates."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo
@@ -14,6 +15,7 @@ from sidecar.settings import Settings
 from sidecar.topic_plan import group_topic_configs
 
 _TIMEOUT_S = 5.0
+_BROKERS_WITHIN_S = 1.0
 _CREATED_WITHIN_S = 1.0
 """How long the loop, and every delivery with it, waits for a new topic to be made, and then to be shown. Kafka goes on
 with it after that, and a later question finds it."""
@@ -76,12 +78,8 @@ class TopicAdmin:
             config=group_topic_configs(self._settings, topic),
         )
         try:
-            # Without a time-out of its own a request waits for librdkafka's 60 s, and the loop with it.
-            asked = self._admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
-            asked[topic].result(_CREATED_WITHIN_S)
-        except TimeoutError:
-            words = f"no answer within {_CREATED_WITHIN_S:.0f} s to the creation of {topic}"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words)) from None
+            with self._asking_the_controller():
+                self._create(new)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -101,8 +99,34 @@ class TopicAdmin:
 
     def identify(self, topic: str) -> tuple[str, str]:
         """The ids of the cluster and of a topic: a topic that is made anew has another."""
-        described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result()
+        with self._asking_the_controller():
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+            described = asked[topic].result()
         return str(self._admin.list_topics(topic, timeout=_TIMEOUT_S).cluster_id), str(described.topic_id)
+
+    def _create(self, new: NewTopic) -> None:
+        try:
+            # Without a time-out of its own a request waits for librdkafka's 60 s, and the loop with it.
+            asked = self._admin.create_topics([new], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+            asked[new.topic].result(_CREATED_WITHIN_S)
+        except TimeoutError:
+            words = f"no answer within {_CREATED_WITHIN_S:.0f} s to the creation of {new.topic}"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words)) from None
+
+    @contextmanager
+    def _asking_the_controller(self) -> Iterator[None]:
+        """Around what librdkafka asks the broker that Kafka has named as controller; with KRaft any that is alive.
+
+        It does not notice that this one is gone, and waits for it each time (seen with 2.16, of three brokers one
+        killed: every question timed out for as long as it was watched). What any broker answers names another.
+        """
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:
+                with suppress(KafkaException):
+                    self._admin.list_topics(timeout=_BROKERS_WITHIN_S)
+            raise
 
     def _partitions(
         self, topics: Collection[str], timeout_s: float = _TIMEOUT_S
@@ -112,8 +136,9 @@ class TopicAdmin:
 
     def _described(self, topics: Collection[str], timeout_s: float) -> dict[str, TopicDescription]:
         """Those that there are."""
-        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
-        found = {topic: _described(answer) for topic, answer in asked.items()}
+        with self._asking_the_controller():
+            asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
+            found = {topic: _described(answer) for topic, answer in asked.items()}
         return {topic: description for topic, description in found.items() if description is not None}
 
 

@@ -4,7 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 
+from sidecar.clients import admin_client
+from sidecar.settings import Settings
+from sidecar.topic_admin import TopicAdmin
 from tests.acceptance.test_levels import scheduled
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess
@@ -18,6 +22,29 @@ RECORDS = 15_000
 """On the wheel, and as many on the levels."""
 DUE_FOR_MS = 120_000
 """For so long records of the wheel fall due."""
+
+
+def test_questions_about_topics_are_answered_whichever_broker_a_client_takes_for_the_controller(
+    tmp_path: Path,
+) -> None:
+    """Kafka names any of them as that; librdkafka waits for the one that it was named, though it is gone."""
+    with three_brokers(tmp_path / "brokers") as cluster:
+        Kafka(cluster.bootstrap_servers).create_topic("orders", replicas=3)
+        settings = Settings(bootstrap_servers=cluster.bootstrap_servers)
+        clients = [TopicAdmin(admin_client(settings), settings) for _ in range(20)]
+        for client in clients:
+            assert client.count_partitions(["orders"]) == {"orders": 1}
+        cluster.kill(1)
+        wait_until(lambda: 1 not in cluster.leaders("orders"), "others lead", 60)
+        again = []
+        for client in clients:
+            try:
+                client.look(["orders"], 2)
+            except KafkaException:
+                again.append(client)
+        assert again, "one in three was named the one that is gone"
+        for client in again:
+            assert set(client.look(["orders"], 5).ids) == {"orders"}
 
 
 def test_the_loss_of_any_one_broker_costs_nothing(prefix: str, sidecar: SidecarProcess, tmp_path: Path) -> None:
