@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.switches import Switches
 
@@ -110,11 +111,11 @@ class Health:
     """Whether the group has assigned partitions to this session, or none where others have them all."""
     session_ended_ms: float | None = None
     """When the session ended that had them, until the next one has; None: there is none."""
-    places: frozenset[tuple[str, int]] = frozenset()
+    places: frozenset[Place] = frozenset()
     """The topics and partitions that are read."""
-    leaderless: frozenset[tuple[str, int]] = frozenset()
+    leaderless: frozenset[Place] = frozenset()
     """Partitions of the schedule topics that no broker leads, whoever reads them."""
-    held_back: frozenset[tuple[str, int]] = frozenset()
+    held_back: frozenset[Place] = frozenset()
     """Partitions that cannot be read on before a producer's transaction ends."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Which topics of their names are read, by Kafka's ids."""

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
-from connectors.contract import TopicKind
+from connectors.contract import Place, TopicKind
 from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
@@ -142,7 +142,7 @@ def _committed(settings: Settings, places: list[TopicPartition]) -> list[TopicPa
         raise failure(kafka, f"the progress of group '{settings.group_id}' cannot be read: {kafka.str()}") from error
 
 
-def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+def _offsets(admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec) -> dict[Place, int]:
     try:
         answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
         return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}

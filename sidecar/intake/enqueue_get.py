@@ -236,8 +236,7 @@ class EnqueueGet:
             if reading is None:
                 continue
             if place in self._assigned_in_call:  # what came in that very call may be of an assignment before
-                reading.left.clear()
-                self._seek(place, reading.source.position)
+                self._reread(place)
             elif reading.left:
                 reading.left.append(run)
             elif run.end_offset is not None:
@@ -333,9 +332,12 @@ class EnqueueGet:
                 operator_action=f"{advice}; reading goes on by itself",
             )
 
-    def _seek(self, place: Place, offset: int) -> None:
+    def _reread(self, place: Place) -> None:
+        """Read on from the position of the source, whatever has come from beyond it."""
+        reading = self._readings[place]
+        reading.left.clear()
         try:
-            self._consumer.seek(TopicPartition(*place, offset))
+            self._consumer.seek(TopicPartition(*place, reading.source.position))
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
 
@@ -348,8 +350,7 @@ class EnqueueGet:
             if reading.is_paused and place not in self._held and reading.source.has_room:
                 if reading.is_behind:
                     reading.is_behind = False
-                    reading.left.clear()
-                    self._seek(place, reading.source.position)
+                    self._reread(place)
                 self._consumer.resume([TopicPartition(*place)])
                 reading.is_paused = False
 
@@ -438,7 +439,7 @@ class EnqueueGet:
         for place, start in self._starts.find(places).items():
             source = self._open(place, start)
             if source is not None:
-                self._seek(place, source.position)
+                self._reread(place)
                 self._consumer.resume([TopicPartition(*place)])
                 self._tell_assignment()
                 log.info("partition open again", partition=_name(place))

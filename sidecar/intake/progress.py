@@ -55,7 +55,7 @@ class LastRead(NamedTuple):
     leader_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """What every commit of a sidecar's holds, whatever else stands beside its offset: of which log it is."""
 
     topic_id: str = msgspec.field(name="t", default="")
@@ -72,13 +72,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     def put_on(self, metadata: str) -> str:
         """The metadata, which is empty or a JSON object, with the mark."""
-        fields = [metadata[1:-1]] if metadata[1:-1] else []
-        if self.topic_id:
-            fields.append(f'"t":"{self.topic_id}"')
-        if self.last_read is not None:
-            offset, timestamp_ms, epoch = self.last_read
-            fields.append(f'"e":[{offset},{timestamp_ms},{epoch}]')
-        return f"{{{','.join(fields)}}}" if fields else metadata
+        told = msgspec.json.decode(metadata or "{}") | msgspec.to_builtins(self)
+        return msgspec.json.encode(told).decode() if told else metadata
 
 
 class NoLeaderError(Exception):

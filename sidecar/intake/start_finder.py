@@ -34,6 +34,9 @@ class Found(NamedTuple):
     """-1 where Kafka does not say."""
 
 
+_NOT_FOUND = Found(-1, None, -1)
+
+
 class StartFinder(Protocol):
     """Finds where reading begins."""
 
@@ -79,21 +82,25 @@ class KafkaStartFinder:
         committed = self._committed(places)
         begins = self._offsets(dict.fromkeys(places, OffsetSpec.earliest()))
         ends = self._offsets(dict.fromkeys(begins, OffsetSpec.latest()))
-        unknown = [place for place in ends if committed[place][0] is None and begins[place][0] != ends[place][0]]
-        firsts = self._offsets(dict.fromkeys(unknown, OffsetSpec.for_timestamp(0)))
-        read = {place: mark for place in ends if (mark := Mark.of(committed[place][1]).last_read) is not None}
-        laters = self._offsets({place: OffsetSpec.for_timestamp(last.timestamp_ms + 1) for place, last in read.items()})
+        unknown = [
+            place for place in ends if committed[place][0] is None and begins[place].offset != ends[place].offset
+        ]
+        read = {place: last for place in ends if (last := Mark.of(committed[place][1]).last_read) is not None}
+        from_ms = {place: last.timestamp_ms + 1 for place, last in read.items()} | dict.fromkeys(unknown, 0)
+        by_time = self._offsets({place: OffsetSpec.for_timestamp(at_ms) for place, at_ms in from_ms.items()})
         retention_ms = offsets_retention_ms(self._admin) if unknown else DEFAULT_OFFSETS_RETENTION_MS
         now_ms = self._clock.now_ms()
         verdicts: dict[Place, Verdict] = {}
         for place in places:
             offset, metadata = committed[place]
-            if place not in ends or (place in unknown and place not in firsts):
+            if place not in ends or (place in from_ms and place not in by_time):
                 verdicts[place] = NoLeader(offset or 0)
                 continue
-            first_timestamp_ms = firsts[place][1] if place in firsts else None
-            later = laters.get(place, Found(-1, None, -1))
-            log_range = LogRange(begins[place][0], ends[place][0], first_timestamp_ms, later.offset, later.leader_epoch)
+            found = by_time.get(place, _NOT_FOUND)
+            first, later = (found, _NOT_FOUND) if place in unknown else (_NOT_FOUND, found)
+            log_range = LogRange(
+                begins[place].offset, ends[place].offset, first.timestamp_ms, later.offset, later.leader_epoch
+            )
             topic_id = self._topic_ids.get(place[0], "")
             verdicts[place] = decide_start(offset, metadata, log_range, now_ms, retention_ms, topic_id)
             if place in unknown and isinstance(verdicts[place], Start):

@@ -38,11 +38,8 @@ class Group:
         return [self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]]
 
 
-def finder(
-    *answers: Answer,
-    is_stopping: Callable[[], bool] = lambda: False,
-    tell: Callable[[str], None] = lambda _words: None,
-) -> KafkaStartFinder:
+def admin_of_ten_records() -> Any:
+    """An admin client of a cluster that has them in the topic."""
     kafka = InMemoryKafka(ManualClock())
     kafka.create_topic(TOPIC)
     producer = kafka.producer({})
@@ -50,7 +47,15 @@ def finder(
         producer.produce(TOPIC, b"%d" % number)
     while producer.flush(1):
         pass
-    admin: Any = kafka.process("sidecar").admin({})
+    return kafka.process("sidecar").admin({})
+
+
+def finder(
+    *answers: Answer,
+    is_stopping: Callable[[], bool] = lambda: False,
+    tell: Callable[[str], None] = lambda _words: None,
+) -> KafkaStartFinder:
+    admin = admin_of_ten_records()
     look = TopicAdmin(admin, Settings()).look
     return KafkaStartFinder(cast(Consumer, Group(*answers)), admin, look, ManualClock(), is_stopping, tell)
 
@@ -76,14 +81,7 @@ def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> N
 
 
 def test_a_log_that_has_lost_its_end_is_found_by_the_first_record_that_is_later_than_what_was_read() -> None:
-    kafka = InMemoryKafka(ManualClock())
-    kafka.create_topic(TOPIC)
-    producer = kafka.producer({})
-    for number in range(10):
-        producer.produce(TOPIC, b"%d" % number)
-    while producer.flush(1):
-        pass
-    admin: Any = kafka.process("sidecar").admin({})
+    admin = admin_of_ten_records()
     asked: list[int] = []
 
     class Elected:
