@@ -6,8 +6,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from connectors.contract import ErrorCode
-from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS
-from sidecar.metrics import Metrics, TopicMetrics
+from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS
+from sidecar.observability.metrics import Metrics, TopicMetrics
 from sidecar.settings import load_settings
 from sidecar.workers.merge import worker_up
 from sidecar.workers.supervisor_metrics import SupervisorMetrics

@@ -12,10 +12,10 @@ from connectors.contract import Place, TopicKind
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.outages import is_postponed
-from sidecar.dispatch.wheel import WheelPartition
-from sidecar.dispatch.wheel_figures import added
-from sidecar.metric_types import set_labels
-from sidecar.metrics import Metrics
+from sidecar.dispatch.wheel.figures import added
+from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.observability.metric_types import set_labels
+from sidecar.observability.metrics import Metrics
 from sidecar.records import Rejection
 from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings

@@ -16,7 +16,6 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exp
 from connectors.extras import how_to_install
 from connectors.receipt import Receipt
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.clients import connect
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir, allow_open_files
 from sidecar.dispatch.batch_limit import BatchLimit
@@ -24,20 +23,21 @@ from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.errors import ClientsLostError, FencedError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
 from sidecar.garbage import tame_collector
-from sidecar.health import Health
-from sidecar.history import History
+from sidecar.kafka.clients import connect
+from sidecar.kafka.probe import Probe
+from sidecar.kafka.topic_watch import TopicWatch
+from sidecar.kafka.topics import prepare_topics
 from sidecar.loop import Loop
-from sidecar.metrics import Metrics, TopicMetrics
+from sidecar.observability.health import Health
+from sidecar.observability.history import History
+from sidecar.observability.metrics import Metrics, TopicMetrics
 from sidecar.observer import Observer
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
-from sidecar.probe import Probe
 from sidecar.settings import Settings
 from sidecar.status import Reporter
 from sidecar.stop import Stop
 from sidecar.switches import Switches
 from sidecar.told import Told
-from sidecar.topic_watch import TopicWatch
-from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.listening import address_of, listen
 from sidecar.web.server import WebServer

@@ -16,7 +16,6 @@ from connectors.contract import Place
 from connectors.kafka_errors import remedy
 from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.batch_limit import BatchLimit
 from sidecar.dispatch.clock_ahead import told_early
@@ -26,13 +25,14 @@ from sidecar.dispatch.refusals import Findings, Refusals, stand_alone
 from sidecar.dispatch.suspects import Suspects
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
-from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
+from sidecar.kafka.clients import Clients
 from sidecar.leftovers import Leftovers
-from sidecar.metrics import Metrics, queue_label
+from sidecar.observability.health import WAITS_FOR_DELIVERY, Health
+from sidecar.observability.metrics import Metrics, queue_label
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, Questions
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source

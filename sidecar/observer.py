@@ -1,7 +1,7 @@
 """Looks at the sidecar and at its brokers, from a thread of its own: health and history go on while the loop waits.
 
 Once a second; the brokers only where they are in doubt, and every 10 s because a sidecar with nothing to do would not
-notice that they are away. What the schedule topics are like is for `sidecar.topic_watch`.
+notice that they are away. What the schedule topics are like is for `sidecar.kafka.topic_watch`.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ import structlog
 
 from connectors.contract import Place
 from sidecar.clock import Clock
-from sidecar.health import Cause, Health
-from sidecar.history import History
-from sidecar.probe import Probe
+from sidecar.kafka.probe import Probe
+from sidecar.observability.health import Cause, Health
+from sidecar.observability.history import History
 from sidecar.watch_thread import WatchThread
 
 EVERY_S = 1.0

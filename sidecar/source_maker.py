@@ -10,18 +10,18 @@ from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.outages import Outages
 from sidecar.dispatch.send_back import SendBackPartition
-from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.dispatch.wheel.partition import WheelPartition, WheelSettings
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.parse_send_back import SendBackParser
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import ProgressError, Start
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
 from sidecar.source import Source
 from sidecar.store.errors import SlotConflict, is_unreadable
 from sidecar.store.files import FileSystem
 from sidecar.store.recovery import Owner
-from sidecar.topic_admin import TopicAdmin
 
 LAPS_MAX = 64
 """How much larger than the settings say a wheel is made at most: by default over two years, 2.5 GB."""

@@ -12,11 +12,11 @@ import msgspec
 
 from connectors.contract import DelayLevels
 from connectors.durations import format_duration
-from sidecar.backlog import PlaceBacklog
-from sidecar.dispatch.wheel_figures import WheelFigures, added
-from sidecar.health import Health, State
-from sidecar.history import POINT_MS, Buckets, History, Lateness, Point, totals
-from sidecar.metrics import Metrics
+from sidecar.dispatch.wheel.figures import WheelFigures, added
+from sidecar.kafka.backlog import PlaceBacklog
+from sidecar.observability.health import Health, State
+from sidecar.observability.history import POINT_MS, Buckets, History, Lateness, Point, totals
+from sidecar.observability.metrics import Metrics
 from sidecar.switches import Switches
 from sidecar.told import PlaceTold, Told
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sidecar.dispatch.wheel_figures import WheelFigures
+from sidecar.dispatch.wheel.figures import WheelFigures
 
 
 class PlaceTold(NamedTuple):

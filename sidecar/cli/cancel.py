@@ -25,7 +25,7 @@ from sidecar.cli.scheduling import (
 )
 from sidecar.cli.sidecar_api import NoAnswerError, SidecarApi
 from sidecar.errors import TimewheelError, UsageError
-from sidecar.kafka_failure import failure
+from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 _POLL_S = 0.2

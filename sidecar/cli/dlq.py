@@ -28,12 +28,12 @@ from connectors.dead_letters import (
     Page,
     Redriven,
 )
-from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.garbage import tame_collector
+from sidecar.kafka import topics
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix")

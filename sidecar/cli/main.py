@@ -117,7 +117,7 @@ def main() -> None:
     except Exception as error:
         from confluent_kafka import KafkaException  # not by commands that have no use for it
 
-        from sidecar.kafka_failure import failure_of
+        from sidecar.kafka.failure import failure_of
 
         if command == "run" or not isinstance(error, KafkaException):  # the loop answers for its own
             raise

@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
 from connectors.contract import Place, TopicKind
-from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
-from sidecar.clients import committed_progress, outside_consumer
-from sidecar.dispatch.wheel_progress import needed_from
+from sidecar.dispatch.wheel.progress import needed_from
 from sidecar.errors import UsageError
 from sidecar.intake.progress import SET_BY_OPERATOR
-from sidecar.kafka_failure import failure
+from sidecar.kafka import topics
+from sidecar.kafka.clients import committed_progress, outside_consumer
+from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")

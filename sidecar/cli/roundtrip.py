@@ -15,11 +15,11 @@ from confluent_kafka.cimpl import NewTopic
 from connectors.contract import Headers
 from connectors.kafka import HEADER_ERRORS, common_config
 from connectors.kafka_errors import is_about_group
-from sidecar import topics
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
 from sidecar.errors import TimewheelError
-from sidecar.kafka_failure import failure
+from sidecar.kafka import topics
+from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 _TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ import yaml
 
 from sidecar.cli.options import with_settings
 from sidecar.data_dir import left_over
-from sidecar.logs import configure_logging
+from sidecar.observability.logs import configure_logging
 from sidecar.settings import Settings, unknown_environment
 
 log = structlog.get_logger("timewheel")

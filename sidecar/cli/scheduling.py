@@ -17,10 +17,10 @@ from connectors.kafka_errors import MISSING
 from connectors.producer import ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError
-from sidecar import topics
-from sidecar.clients import options_refused
 from sidecar.errors import TimewheelError, UsageError
-from sidecar.kafka_failure import failure
+from sidecar.kafka import topics
+from sidecar.kafka.clients import options_refused
+from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")

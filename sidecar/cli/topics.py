@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from sidecar import topics
 from sidecar.cli.options import with_settings
+from sidecar.kafka import topics
+from sidecar.kafka.topic_plan import plan_topics
 from sidecar.settings import Settings
-from sidecar.topic_plan import plan_topics
 
 _SETTINGS = (
     "bootstrap_servers",

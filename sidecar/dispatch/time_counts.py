@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.wheel.ready import Ready
 from sidecar.store.layout import Int64Array
 from sidecar.store.timer_store import TimerStore
 

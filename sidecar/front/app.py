@@ -13,8 +13,8 @@ from sidecar.front.kafka import FrontKafka
 from sidecar.front.messages import messages_router
 from sidecar.front.redrives import Jobs, redrives_router
 from sidecar.front.send_back import send_back_router
-from sidecar.health import Health
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.settings import Settings
 from sidecar.switches import Switches
 from sidecar.version import installed_version

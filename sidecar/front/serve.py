@@ -14,12 +14,12 @@ from types import FrameType
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.redrives import Jobs
-from sidecar.logs import configure_logging
+from sidecar.kafka.backlog import Backlog
+from sidecar.observability.logs import configure_logging
 from sidecar.settings import Settings
 from sidecar.web.events import Events
 from sidecar.web.server import NICENESS

@@ -9,13 +9,13 @@ from connectors.contract import Place
 from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
-from sidecar.health import Health
 from sidecar.intake.headers import read_headers
 from sidecar.intake.progress import Mark, NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reading import Reading, Run
 from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.sizes import RECORD_OVERHEAD_BYTES, SAMPLED, header_bytes
 from sidecar.source import Source
 from sidecar.store.errors import StoreError

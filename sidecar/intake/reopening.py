@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 
 from connectors.contract import Place
 from sidecar.clock import Clock
-from sidecar.health import Cause
 from sidecar.intake.progress import NoLeaderError
+from sidecar.observability.health import Cause
 from sidecar.store.errors import SlotConflict, is_disk_full
 
 WAIT_MS_MIN = 500

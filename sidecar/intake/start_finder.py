@@ -15,7 +15,7 @@ from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LogRange, Mark, NoLeader, Start, Verdict, decide_start
-from sidecar.topic_admin import TopicsSeen
+from sidecar.kafka.topic_admin import TopicsSeen
 
 DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from connectors.schedule_record import epoch_ms
 from sidecar.cancel_outcomes import CancelOutcomes
-from sidecar.health import Health
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
 from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches

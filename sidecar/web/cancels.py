@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from sidecar.cancel_outcomes import CancelOutcomes, NoOutcome
-from sidecar.health import Health
+from sidecar.observability.health import Health
 from sidecar.web.problems import Kind, ProblemError, described
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
-from sidecar.history import History, Point
+from sidecar.observability.history import History, Point
 from sidecar.settings import Settings
 from sidecar.status import Part, Reporter
 from sidecar.store.timer_store import quota_of

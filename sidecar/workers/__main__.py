@@ -10,7 +10,7 @@ import structlog
 
 from sidecar.daemon import Daemon
 from sidecar.errors import TimewheelError
-from sidecar.logs import configure_logging
+from sidecar.observability.logs import configure_logging
 from sidecar.workers.process import Orders
 
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from sidecar.backlog import Backlog
 from sidecar.clock import Clock
 from sidecar.dispatch.time_counts import TimeCounts, Window
-from sidecar.history import Point
+from sidecar.kafka.backlog import Backlog
+from sidecar.observability.history import Point
 from sidecar.settings import Settings
 from sidecar.status import Part, present, present_history, silent_part
 from sidecar.web.live import topics_by_queue, wheel_answer

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from pydantic import TypeAdapter
 
-from sidecar.health import State
+from sidecar.observability.health import State
 from sidecar.pending import LIMIT_DEFAULT, Cursor
 from sidecar.web.problems import Kind, ProblemError
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import structlog
 
-from sidecar.backlog import Backlog
 from sidecar.clock import SystemClock
 from sidecar.data_dir import DataDir
 from sidecar.errors import DataDirectoryError, StoppedWaitingError, TimewheelError, UsageError
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.redrives import Jobs
+from sidecar.kafka.backlog import Backlog
+from sidecar.kafka.topic_watch import TopicWatch
+from sidecar.kafka.topics import prepare_topics
 from sidecar.settings import Settings
-from sidecar.topic_watch import TopicWatch
-from sidecar.topics import prepare_topics
 from sidecar.version import installed_version
 from sidecar.web.events import Events
 from sidecar.web.listening import listen

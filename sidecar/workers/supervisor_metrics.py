@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, ProcessCollector
 
-from sidecar.metrics import TopicMetrics
+from sidecar.observability.metrics import TopicMetrics
 
 
 class SupervisorMetrics:

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from prometheus_client import CollectorRegistry
 
-from sidecar.clients import admin_client
-from sidecar.metrics import TopicMetrics
+from sidecar.kafka.clients import admin_client
+from sidecar.kafka.topic_watch import TopicWatch
+from sidecar.kafka.topics import create_topics
+from sidecar.observability.metrics import TopicMetrics
 from sidecar.settings import load_settings
-from sidecar.topic_watch import TopicWatch
-from sidecar.topics import create_topics
 from tests.acceptance.test_levels import ids, scheduled
 from tests.support.kafka import Kafka, judge
 from tests.support.logged import logged

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from connectors.embedded import EmbeddedKafka
-from sidecar.health import State
+from sidecar.observability.health import State
 from tests.support.command import told
 from tests.support.kafka import Headers, Kafka, judge
 from tests.support.sidecar import SidecarProcess

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from sidecar.clients import admin_client
+from sidecar.kafka.clients import admin_client
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 from tests.acceptance.test_levels import scheduled
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess

@@ -15,8 +15,8 @@ import yaml
 from pydantic import ValidationError
 
 from connectors.contract import CONTROL_HEADERS, ERROR_HEADERS, ErrorCode, Header, TopicNames
+from sidecar.kafka.topic_plan import plan_topics
 from sidecar.settings import Settings
-from sidecar.topic_plan import plan_topics
 from sidecar.version import installed_version
 
 PATH = Path(__file__).parents[2] / "docs" / "reference" / "asyncapi.yaml"

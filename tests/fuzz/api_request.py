@@ -27,8 +27,8 @@ from sidecar.front.app import make_front
 from sidecar.front.at_once import Done, Work
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.key_ledger import Written
-from sidecar.health import Health
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.pending import PendingQuery
 from sidecar.settings import Settings
 from sidecar.switches import Switches

@@ -2,7 +2,7 @@
 
 from connectors.contract import DelayLevels
 from sidecar.dispatch.levels import LevelProgress
-from sidecar.dispatch.wheel_progress import NOTHING_DONE, WheelProgress
+from sidecar.dispatch.wheel.progress import NOTHING_DONE, WheelProgress
 from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan
 

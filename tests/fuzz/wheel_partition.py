@@ -11,7 +11,7 @@ from unittest.mock import patch
 from confluent_kafka import Message
 
 from connectors.contract import TopicNames
-from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.dispatch.wheel.partition import WheelPartition, WheelSettings
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from connectors.embedded.data_dir import new_cluster_id
 from connectors.embedded.ports import any_free
-from sidecar.health import Cause
-from sidecar.probe import Probe
+from sidecar.kafka.probe import Probe
+from sidecar.observability.health import Cause
 from sidecar.settings import load_settings
 from tests.integration.test_sasl_ssl import KEY_PASSWORD, TOKEN, environment
 from tests.support.kafka import Kafka

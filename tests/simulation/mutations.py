@@ -10,17 +10,18 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.contract import Headers
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch import intake_pause, outages, taking_out
-from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch import outages
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.ready import Ready
-from sidecar.dispatch.taking_out import Named
 from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
-from sidecar.dispatch.wheel import WheelPartition
-from sidecar.dispatch.wheel_checkpoints import WheelCheckpoints
-from sidecar.dispatch.wheel_copies import WheelCopies
-from sidecar.dispatch.wheel_intake import WheelIntake
-from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.dispatch.wheel import intake_pause, taking_out
+from sidecar.dispatch.wheel.cancels import Cancels, Pending
+from sidecar.dispatch.wheel.checkpoints import WheelCheckpoints
+from sidecar.dispatch.wheel.copies import WheelCopies
+from sidecar.dispatch.wheel.intake import WheelIntake
+from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.dispatch.wheel.ready import Ready
+from sidecar.dispatch.wheel.taking_out import Named
 from sidecar.intake import parse_wheel
 from sidecar.intake.alike import Alike
 from sidecar.intake.copies import Copied, Copies

@@ -32,10 +32,10 @@ from unittest.mock import patch
 import msgspec
 from confluent_kafka import Message
 
-from sidecar.dispatch import wheel_intake
-from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
-from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
-from sidecar.dispatch.wheel_progress import BURIED_MAX
+from sidecar.dispatch.wheel import intake as wheel_intake
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel.progress import BURIED_MAX
 from sidecar.plan import Plan
 from sidecar.records import Outgoing
 from sidecar.store.payload_log import PayloadLog

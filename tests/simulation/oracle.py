@@ -24,7 +24,7 @@ import msgspec
 from connectors.contract import Place
 from connectors.murmur2 import partition_of_key
 from connectors.testing.log import MARKER, Entry, PartitionLog, SpanState
-from sidecar.metrics import Metrics
+from sidecar.observability.metrics import Metrics
 from tests.simulation.ledger import (
     BIG_BYTES,
     TOPICS,

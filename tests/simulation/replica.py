@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from connectors.testing import Process, SimulatedCrash
 from sidecar.clock import HighWaterClock
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
-from sidecar.health import Health
 from sidecar.loop import Loop
+from sidecar.observability.health import Health
 from sidecar.pending import PendingAnswer, PendingQuery
 from tests.simulation.disk import Disk, Mount
 from tests.simulation.ledger import Violation

@@ -6,7 +6,9 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from sidecar import leftovers, plan
-from sidecar.dispatch import levels, send_back, wheel, wheel_intake
+from sidecar.dispatch import levels, send_back
+from sidecar.dispatch.wheel import intake as wheel_intake
+from sidecar.dispatch.wheel import partition as wheel
 from sidecar.intake import columns, enqueue_get
 from sidecar.store import slot_walks, timer_log, timer_wheel
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch.wheel import READS_FIRST_MS, WheelPartition
+from sidecar.dispatch.wheel.partition import READS_FIRST_MS, WheelPartition
 from tests.simulation.test_loop_on_fake import World, begin, run
 
 DELAY_MS = 60_000

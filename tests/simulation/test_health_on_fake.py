@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Call
 from sidecar.dispatch.levels import LevelPartition
-from sidecar.health import Health, State
 from sidecar.loop import Loop
+from sidecar.observability.health import Health, State
 from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run, watched
 from tests.support.callers import InlineCaller
 

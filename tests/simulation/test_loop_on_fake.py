@@ -11,17 +11,17 @@ from confluent_kafka.admin import AdminClient
 from connectors.contract import DelayLevels
 from connectors.kafka import consumer_config, transactional_config
 from connectors.testing import TIME_OUT, InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
-from sidecar.clients import Clients
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Caller
 from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
-from sidecar.health import Health
 from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.kafka.clients import Clients
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.loop import Loop
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 from tests.support.callers import InlineCaller, LateCaller
 from tests.support.host_clock import ClockAhead
 
@@ -75,7 +75,7 @@ class World:
         self.due_ms[message.value() or b""] += message.timestamp()[1]
 
     def sidecar(self, name: str = "sidecar") -> Loop:
-        """A process with clients of its own, put together as `sidecar.clients.connect` does."""
+        """A process with clients of its own, put together as `sidecar.kafka.clients.connect` does."""
         process = self.processes[name] = self.kafka.process(name)
         settings = self.settings.model_copy(update={"instance_id": name})
         clock = HighWaterClock(self.clock)

@@ -4,7 +4,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from tests.simulation.histories import first_to_tell
 from tests.simulation.mutations import MUTATIONS, Mutation, Patch
 

@@ -6,8 +6,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from sidecar.dispatch.in_hand import InHand
-from sidecar.dispatch.staging import Staging
+from sidecar.dispatch.wheel.in_hand import InHand
+from sidecar.dispatch.wheel.staging import Staging
 from tests.simulation.histories import first_to_tell
 from tests.simulation.mutations import (
     Mutation,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.dispatch.time_counts import Window
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.loop import Loop
 from sidecar.pending import PendingQuery
 from sidecar.store.errors import CorruptFile

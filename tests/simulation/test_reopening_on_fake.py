@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import HighWaterClock
-from sidecar.health import Health
 from sidecar.loop import Loop
+from sidecar.observability.health import Health
 from sidecar.store.recovery import Case
 from tests.simulation.test_loop_on_fake import make_clients, run
 from tests.simulation.test_pending_on_fake import WheelWorld

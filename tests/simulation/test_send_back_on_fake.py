@@ -13,9 +13,9 @@ from connectors.contract import retry_level
 from connectors.testing import InMemoryKafka, Kind, ManualClock
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.call_thread import Caller
-from sidecar.health import Health
 from sidecar.loop import Loop
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.settings import Settings
 from tests.simulation.test_loop_on_fake import begin, make_clients, run
 from tests.support.callers import InlineCaller, LateCaller

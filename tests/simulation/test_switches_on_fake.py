@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import HighWaterClock
-from sidecar.health import WAITS_FOR_DELIVERY, Health
 from sidecar.loop import Loop
+from sidecar.observability.health import WAITS_FOR_DELIVERY, Health
 from sidecar.switches import Switches
 from tests.simulation.test_loop_on_fake import World, all_committed, begin, make_clients, run
 from tests.support.callers import InlineCaller

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import structlog
 
 from connectors.testing import InMemoryKafka, Kind, ManualClock
-from sidecar.dispatch.wheel import LOOK_EVERY_MS
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS
 from sidecar.settings import Settings
 from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations

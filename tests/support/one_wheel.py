@@ -7,7 +7,7 @@ from confluent_kafka import Message
 
 from connectors.contract import TopicNames
 from sidecar.dispatch.outages import Outages
-from sidecar.dispatch.wheel import WheelPartition, WheelSettings
+from sidecar.dispatch.wheel.partition import WheelPartition, WheelSettings
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import WheelParser

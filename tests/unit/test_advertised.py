@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from sidecar.advertised import ASKED_MAX, Address, why_out_of_reach
+from sidecar.kafka.advertised import ASKED_MAX, Address, why_out_of_reach
 
 UNKNOWN, REFUSING, HERE = Address("kafka", 9092), Address("10.0.0.1", 9092), Address("10.0.0.2", 9092)
 BOOTSTRAP = "localhost:9092, 127.0.0.1:19092"

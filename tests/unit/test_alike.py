@@ -14,7 +14,7 @@ from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels,
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
-from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.columns import FEW, MANY
 from sidecar.intake.copies import Copies
 from sidecar.intake.headers import UNREADABLE_HEADERS, read_headers

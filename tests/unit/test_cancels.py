@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import Message
 
-from sidecar.dispatch.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
 from sidecar.intake.parse_wheel import Cancel, Schedule
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 

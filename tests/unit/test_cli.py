@@ -29,14 +29,14 @@ import sidecar.cli.store
 from connectors import ScheduledProducer
 from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
-from sidecar import topics
 from sidecar.cli.main import MODULE_OF, main, make_app
 from sidecar.cli.sidecar_api import Answer
 from sidecar.data_dir import DataDir
 from sidecar.errors import TimewheelError
+from sidecar.kafka import topics
+from sidecar.kafka.topic_plan import plan_topics
 from sidecar.settings import SECTIONS, Settings, load_settings, section_of, unknown_environment
 from sidecar.store.timer_store import quota_bytes_min
-from sidecar.topic_plan import plan_topics
 from sidecar.version import installed_version
 from tests.support.timer_store import a_store, put, record
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sidecar.dispatch.levels import LevelProgress
-from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan
 from tests.support.logged import logged

@@ -11,7 +11,7 @@ from connectors.receipt import Receipt
 from sidecar import daemon
 from sidecar.daemon import Daemon
 from sidecar.errors import FencedError, KafkaUnreachableError
-from sidecar.health import State
+from sidecar.observability.health import State
 from sidecar.pending import PendingAnswer, PendingMessage, PendingQuery, id_text
 from sidecar.settings import Settings
 

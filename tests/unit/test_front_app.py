@@ -14,8 +14,8 @@ from sidecar.clock import SystemClock
 from sidecar.dispatch.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
-from sidecar.health import Health
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.settings import Settings
 from sidecar.switches import Switches
 from sidecar.web.app import make_app

@@ -1,7 +1,7 @@
 """What the sidecar tells of its own state."""
 
 from connectors.testing import ManualClock
-from sidecar.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Cause, Health, State
+from sidecar.observability.health import BROKER_AWAY_GRACE_MS, LOOP_STUCK_AFTER_MS, Cause, Health, State
 
 
 def a_health(*, assigned: bool = True) -> tuple[Health, ManualClock]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from connectors.testing import ManualClock
-from sidecar.history import BOUNDS_MS, POINT_MS, POINTS_MAX, RATE_OVER, History, Lateness, dense, sparse
-from sidecar.metrics import LATENESS_BUCKETS_S, BatchHistogram, Metrics
+from sidecar.observability.history import BOUNDS_MS, POINT_MS, POINTS_MAX, RATE_OVER, History, Lateness, dense, sparse
+from sidecar.observability.metrics import LATENESS_BUCKETS_S, BatchHistogram, Metrics
 from sidecar.status import present_history
 
 

@@ -12,12 +12,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from sidecar.backlog import Backlog, PlaceBacklog
 from sidecar.clock import SystemClock
 from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
-from sidecar.health import Health
-from sidecar.history import History
-from sidecar.metrics import Metrics
+from sidecar.kafka.backlog import Backlog, PlaceBacklog
+from sidecar.observability.health import Health
+from sidecar.observability.history import History
+from sidecar.observability.metrics import Metrics
 from sidecar.settings import Settings
 from sidecar.status import Reporter
 from sidecar.switches import Switches

@@ -21,7 +21,7 @@ from connectors.testing import ManualClock
 from sidecar.dispatch.dequeue_put import Coordinates
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import Parser
-from sidecar.log_limits import FACTS_MAX, LINES_PER_WINDOW, WINDOW_MS, Limiter, OncePerMinute
+from sidecar.observability.log_limits import FACTS_MAX, LINES_PER_WINDOW, WINDOW_MS, Limiter, OncePerMinute
 from sidecar.records import Rejection
 from sidecar.rejections import RejectionLog
 from sidecar.settings import load_settings
@@ -211,7 +211,7 @@ def test_keys_and_values_are_logged_only_where_they_are_asked_for(with_records: 
 
 PROGRAM = """
 import logging, structlog
-from sidecar.logs import configure_logging
+from sidecar.observability.logs import configure_logging
 configure_logging("auto", "info", ["hunter2", "abc"], worker=3)
 log = structlog.get_logger("timewheel.test")
 log.info("started", address="127.0.0.1:1", nested={"a": ["the hunter2 secret"]})

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from connectors.testing import ManualClock
-from sidecar.health import WAITS_FOR_DELIVERY, Cause, Health
-from sidecar.metric_types import LABELS_MAX, BatchHistogram
-from sidecar.metrics import LATENESS_BUCKETS_S, Metrics
+from sidecar.observability.health import WAITS_FOR_DELIVERY, Cause, Health
+from sidecar.observability.metric_types import LABELS_MAX, BatchHistogram
+from sidecar.observability.metrics import LATENESS_BUCKETS_S, Metrics
 from sidecar.settings import load_settings
 
 # Sums of these are exact in any order.

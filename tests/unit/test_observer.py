@@ -5,11 +5,11 @@ from typing import cast
 import pytest
 
 from sidecar.clock import SystemClock
-from sidecar.health import FORGIVEN_AFTER_MS, Cause, State
-from sidecar.history import History
-from sidecar.metrics import Metrics
+from sidecar.kafka.probe import Probe
+from sidecar.observability.health import FORGIVEN_AFTER_MS, Cause, State
+from sidecar.observability.history import History
+from sidecar.observability.metrics import Metrics
 from sidecar.observer import PING_EVERY_MS, Observer
-from sidecar.probe import Probe
 from tests.support.logged import logged
 from tests.support.waiting import wait_until
 from tests.unit.test_health import a_health

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.testing import InMemoryKafka, ManualClock
-from sidecar.probe import Probe
+from sidecar.kafka.probe import Probe
 from sidecar.settings import load_settings
 
 SETTINGS = load_settings({"kafka": {"sasl.password": "hunter2"}})

@@ -7,12 +7,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError, UsageError
-from sidecar.health import Health
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet, SourceFactory
 from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
-from sidecar.metrics import Metrics
+from sidecar.observability.health import Health
+from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 from tests.support.logged import logged
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sidecar.dispatch.ready import STEPS_AT_A_TIME, Joined, Ready
+from sidecar.dispatch.wheel.ready import STEPS_AT_A_TIME, Joined, Ready
 from sidecar.records import Outgoing
 from sidecar.store.id_hash import hash_ids
 from sidecar.store.timer_store import TimerStore

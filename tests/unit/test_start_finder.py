@@ -12,8 +12,8 @@ from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LastRead, Mark, NoLeader, Start, Stop
 from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 from tests.support.logged import logged
 
 TOPIC = "SCHEDULE_TOPIC_XXXX-1"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from connectors.testing import ManualClock
-from sidecar.health import (
+from sidecar.observability.health import (
     BEHIND_AFTER_MS,
     DOUBT_AFTER_MS,
     FENCED_TWICE_WITHIN_MS,

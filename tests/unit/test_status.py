@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from connectors.contract import DelayLevels
-from sidecar.backlog import PlaceBacklog
-from sidecar.dispatch.wheel_figures import WheelFigures
-from sidecar.health import State
-from sidecar.history import Point
+from sidecar.dispatch.wheel.figures import WheelFigures
+from sidecar.kafka.backlog import PlaceBacklog
+from sidecar.observability.health import State
+from sidecar.observability.history import Point
 from sidecar.status import PLACES_MAX, Part, VerdictPart, present, silent_part
 from sidecar.told import PlaceTold
 

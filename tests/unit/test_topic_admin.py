@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 
 
 class MuteController:

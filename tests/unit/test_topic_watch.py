@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import UsageError
-from sidecar.metrics import TopicMetrics
+from sidecar.kafka.topic_plan import plan_topics
+from sidecar.kafka.topic_watch import AGAIN_AFTER_S, CHECK_EVERY_S, TopicWatch
+from sidecar.kafka.topics import check_topics
+from sidecar.observability.metrics import TopicMetrics
 from sidecar.settings import Settings, load_settings
-from sidecar.topic_plan import plan_topics
-from sidecar.topic_watch import AGAIN_AFTER_S, CHECK_EVERY_S, TopicWatch
-from sidecar.topics import check_topics
 from tests.support.logged import logged
 
 SETTINGS = load_settings({"levels": "1s 2h"})
@@ -135,7 +135,7 @@ def test_it_goes_on_where_its_client_cannot_be_made(monkeypatch: pytest.MonkeyPa
         made.release()
         raise UsageError("kafka: Failed to create thread: Resource temporarily unavailable (11)")
 
-    monkeypatch.setattr("sidecar.topic_watch.AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr("sidecar.kafka.topic_watch.AGAIN_AFTER_S", 0.01)
     with logged(), TopicWatch(SETTINGS, TopicMetrics(CollectorRegistry()), make):
         for _ in range(3):
             assert made.acquire(timeout=10), "it has ended"

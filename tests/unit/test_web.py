@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from connectors.testing import ManualClock
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.errors import UsageError
-from sidecar.health import LOOP_STUCK_AFTER_MS, Health
-from sidecar.metrics import Metrics
+from sidecar.observability.health import LOOP_STUCK_AFTER_MS, Health
+from sidecar.observability.metrics import Metrics
 from sidecar.pending import PendingQuery
 from sidecar.switches import Switches
 from sidecar.web.app import make_app

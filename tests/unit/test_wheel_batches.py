@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.plan import Plan
 from sidecar.store.timer_log import TimerLog
 from sidecar.store.timer_store import quota_bytes_min

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from confluent_kafka import Message
 
-from sidecar.dispatch.wheel import WheelPartition
-from sidecar.dispatch.wheel_progress import BURIED_MAX
+from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.progress import BURIED_MAX
 from sidecar.records import Outgoing
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent, ticks
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
-from sidecar.dispatch.wheel_checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
+from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 HOUR_MS = 3_600_000

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.intake.copies import Copied
 from sidecar.plan import Plan
 from tests.support.logged import logged

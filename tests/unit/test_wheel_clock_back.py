@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch.intake_pause import TRY_AGAIN_MS
-from sidecar.dispatch.wheel import LOOK_EVERY_MS
-from sidecar.dispatch.wheel_checkpoints import CHECKPOINT_EVERY_MS
+from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS
+from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS
 from sidecar.store.timer_log import TimerLog
 from tests.support.one_wheel import NOW_MS, due, opened, sent, ticks
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch import wheel_view
+from sidecar.dispatch.wheel import view as wheel_view
 from tests.support.one_wheel import NOW_MS, message, opened, sent
 
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, WHEEL, due, message, opened, sent
 
 

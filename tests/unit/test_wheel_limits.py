@@ -4,7 +4,7 @@ import gc
 import time
 from pathlib import Path
 
-from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan
 from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch.wheel import WheelPartition
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.pending import PendingAnswer, PendingQuery, id_bytes, id_text
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
 from tests.support.steps import result_of

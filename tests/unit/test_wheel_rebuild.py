@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Message
 
 from connectors.contract import Headers
-from sidecar.dispatch.wheel import WheelPartition
-from sidecar.dispatch.wheel_intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.store.timer_store import quota_bytes_min
 from tests.support.one_wheel import NOW_MS, WHEEL, due, message, opened, sent
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.plan import Plan
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent, ticks
 

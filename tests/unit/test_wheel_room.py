@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from sidecar.dispatch.wheel import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.plan import Plan
 from sidecar.store import checkpoint, opening, timer_store
 from tests.support.one_wheel import NOW_MS, due, message, opened, sent

@@ -9,7 +9,7 @@ from fastapi import Response
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.metrics import Metrics
+from sidecar.observability.metrics import Metrics
 from sidecar.workers.merge import (
     SILENT,
     Answer,

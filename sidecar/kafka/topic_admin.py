@@ -11,8 +11,8 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.contract import Place
 from sidecar.dispatch.outages import Replicas
+from sidecar.kafka.topic_plan import group_topic_configs
 from sidecar.settings import Settings
-from sidecar.topic_plan import group_topic_configs
 
 _TIMEOUT_S = 5.0
 _BROKERS_WITHIN_S = 1.0

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from connectors.header_names import UNIQ_KEY
-from sidecar.dispatch.cancels import Pending, speaks_of
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.ready import Ready
+from sidecar.dispatch.wheel.cancels import Pending, speaks_of
+from sidecar.dispatch.wheel.ready import Ready
 from sidecar.records import Outgoing, Rejection, decode_record
 from sidecar.store.errors import StoreError
 from sidecar.store.id_hash import hash_ids

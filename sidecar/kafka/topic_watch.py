@@ -11,11 +11,11 @@ import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from sidecar.clients import admin_client
-from sidecar.metrics import TopicMetrics, queue_label
+from sidecar.kafka.clients import admin_client
+from sidecar.kafka.topic_plan import plan_topics
+from sidecar.kafka.topics import Finding, all_findings
+from sidecar.observability.metrics import TopicMetrics, queue_label
 from sidecar.settings import Settings
-from sidecar.topic_plan import plan_topics
-from sidecar.topics import Finding, all_findings
 from sidecar.watch_thread import WatchThread
 
 CHECK_EVERY_S = 300.0

@@ -1,6 +1,6 @@
 """Structured logs on standard error: one event a fact, for people on a terminal and as JSON elsewhere.
 
-docs/logs.md lists the events. `sidecar.log_limits` bounds what repeats; the values of secret settings are replaced
+docs/logs.md lists the events. `log_limits` bounds what repeats; the values of secret settings are replaced
 wherever they turn up, be it in what librdkafka says.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import structlog
 
 from sidecar.clock import SystemClock
-from sidecar.log_limits import Limiter, OncePerMinute
+from sidecar.observability.log_limits import Limiter, OncePerMinute
 
 MASK = "**********"
 

@@ -25,8 +25,8 @@ from prometheus_client import (
 
 from connectors.contract import ErrorCode, TopicNames
 from sidecar.clock import Clock, SystemClock
-from sidecar.health import Health, Paused
-from sidecar.metric_types import BatchHistogram, BoundedLabel
+from sidecar.observability.health import Health, Paused
+from sidecar.observability.metric_types import BatchHistogram, BoundedLabel
 
 LATENESS_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 LATENESS_FINER_S = tuple(round(10 ** (step / 24)) / 1000 for step in range(158))

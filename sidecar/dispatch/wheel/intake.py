@@ -21,15 +21,15 @@ from confluent_kafka import Message
 from connectors.contract import Headers
 from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
 from sidecar.dispatch.clock_ahead import ClockAhead
-from sidecar.dispatch.decisions import Decisions
-from sidecar.dispatch.in_hand import InHand
-from sidecar.dispatch.intake_pause import IntakePause
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.staging import Staging
-from sidecar.dispatch.wheel_copies import WheelCopies
-from sidecar.dispatch.wheel_progress import WheelProgress
+from sidecar.dispatch.wheel.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
+from sidecar.dispatch.wheel.copies import WheelCopies
+from sidecar.dispatch.wheel.decisions import Decisions
+from sidecar.dispatch.wheel.in_hand import InHand
+from sidecar.dispatch.wheel.intake_pause import IntakePause
+from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.dispatch.wheel.staging import Staging
 from sidecar.intake.alike import Alike
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers

@@ -1,10 +1,10 @@
 """One partition of the wheel topic: any delay, exactly once.
 
-    offer     what is read is stored, or waits in memory for the next transaction (`wheel_intake`)
+    offer     what is read is stored, or waits in memory for the next transaction (`intake`)
     take      what is due, in (time, offset) order; what arrived already due after what was due before it arrived
     confirm   the transaction is final: watermark and offset move
 
-The state that must not be lost is in Kafka (`wheel_progress`); the files are a cache of it. After a start, records
+The state that must not be lost is in Kafka (`progress`); the files are a cache of it. After a start, records
 between the checkpoint and the committed offset are read again (replay): what the watermark says is done is passed over,
 the rest is stored, and nothing is published before that is through.
 
@@ -24,21 +24,21 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import Message
 
-from sidecar.dispatch.cancels import Cancels
 from sidecar.dispatch.clock_ahead import told_early
-from sidecar.dispatch.in_hand import InHand
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
-from sidecar.dispatch.ready import Ready
-from sidecar.dispatch.staging import Staging
-from sidecar.dispatch.taking_out import TakingOut
 from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
-from sidecar.dispatch.wheel_checkpoints import WheelCheckpoints, tombstones_of, topic_names_of
-from sidecar.dispatch.wheel_copies import WheelCopies
-from sidecar.dispatch.wheel_figures import WheelFigures
-from sidecar.dispatch.wheel_intake import WheelIntake
-from sidecar.dispatch.wheel_progress import BURIED_MAX, WheelProgress
-from sidecar.dispatch.wheel_view import WheelView
+from sidecar.dispatch.wheel.cancels import Cancels
+from sidecar.dispatch.wheel.checkpoints import WheelCheckpoints, tombstones_of, topic_names_of
+from sidecar.dispatch.wheel.copies import WheelCopies
+from sidecar.dispatch.wheel.figures import WheelFigures
+from sidecar.dispatch.wheel.in_hand import InHand
+from sidecar.dispatch.wheel.intake import WheelIntake
+from sidecar.dispatch.wheel.progress import BURIED_MAX, WheelProgress
+from sidecar.dispatch.wheel.ready import Ready
+from sidecar.dispatch.wheel.staging import Staging
+from sidecar.dispatch.wheel.taking_out import TakingOut
+from sidecar.dispatch.wheel.view import WheelView
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from sidecar.dispatch.cancels import Cancels, Tombstone
-from sidecar.dispatch.wheel_view import WheelView
+from sidecar.dispatch.wheel.cancels import Cancels, Tombstone
+from sidecar.dispatch.wheel.view import WheelView
 from sidecar.store.timer_store import Marks, TimerStore
 
 CHECKPOINT_EVERY_MS = 1_000

@@ -11,8 +11,8 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from sidecar.clients import admin_client, committed_offsets, outside_consumer
 from sidecar.clock import Clock
+from sidecar.kafka.clients import admin_client, committed_offsets, outside_consumer
 from sidecar.settings import Settings
 
 FRESH_MS = 3_000

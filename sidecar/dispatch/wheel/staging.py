@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sidecar.dispatch.cancels import Pending
-from sidecar.dispatch.ready import Joined, Ready
-from sidecar.dispatch.taking_out import Named, TakingOut
-from sidecar.dispatch.wheel_view import WheelView
+from sidecar.dispatch.wheel.cancels import Pending
+from sidecar.dispatch.wheel.ready import Joined, Ready
+from sidecar.dispatch.wheel.taking_out import Named, TakingOut
+from sidecar.dispatch.wheel.view import WheelView
 from sidecar.intake.parse_wheel import Replace
 from sidecar.records import Outgoing, encode_record
 from sidecar.store.errors import SlotConflict

@@ -11,7 +11,7 @@ end of the log up to which such a copy may come. One of what is in the transacti
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sidecar.dispatch.cancels import Cancels, Pending
+from sidecar.dispatch.wheel.cancels import Cancels, Pending
 from sidecar.intake.parse_wheel import Replace
 
 CANCELLED, TOO_LATE, UNKNOWN = "cancelled", "too_late", "unknown"

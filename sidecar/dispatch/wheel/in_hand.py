@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from connectors.header_names import UNIQ_KEY
-from sidecar.dispatch.cancels import speaks_of
+from sidecar.dispatch.wheel.cancels import speaks_of
 from sidecar.intake.parse_wheel import Cancel, Replace
 from sidecar.records import Outgoing, Rejection
 

@@ -9,14 +9,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from connectors.durations import format_duration
-from sidecar.clients import committed_offsets, outside_consumer
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError, TimewheelError, TopicsError
-from sidecar.health import Cause
 from sidecar.intake.start_finder import offsets_retention_ms
-from sidecar.kafka_failure import failure, failure_of
-from sidecar.probe import Probe
+from sidecar.kafka.clients import committed_offsets, outside_consumer
+from sidecar.kafka.failure import failure, failure_of
+from sidecar.kafka.probe import Probe
+from sidecar.kafka.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
+from sidecar.observability.health import Cause
 from sidecar.settings import Settings
-from sidecar.topic_plan import DOWNTIME_TO_SURVIVE_MS, INTAKE_MAX_BYTES, TopicPlan, plan_topics
 
 _TIMEOUT_S = 10.0
 _SLICE_S = 0.5

@@ -26,12 +26,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.contract import Place
-from sidecar.advertised import Address, Connect, why_out_of_reach
-from sidecar.clients import admin_client
-from sidecar.health import Cause
-from sidecar.logs import masked
+from sidecar.kafka.advertised import Address, Connect, why_out_of_reach
+from sidecar.kafka.clients import admin_client
+from sidecar.kafka.topic_admin import TopicAdmin
+from sidecar.observability.health import Cause
+from sidecar.observability.logs import masked
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 
 _PROTOCOL = "check security.protocol under kafka: the listener seems to speak another one"
 _REMEDIES = {

@@ -26,8 +26,8 @@ from sidecar.clock import Clock
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
+from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
-from sidecar.topic_admin import TopicAdmin
 
 log = structlog.get_logger("timewheel")
 

@@ -12,7 +12,7 @@ import numpy as np
 from prometheus_client import Counter, Gauge
 
 from sidecar.clock import Clock
-from sidecar.metrics import LATENESS_BUCKETS_S, LATENESS_FINER_S, Metrics
+from sidecar.observability.metrics import LATENESS_BUCKETS_S, LATENESS_FINER_S, Metrics
 
 POINT_MS = 5_000
 POINTS_MAX = 720

@@ -8,8 +8,8 @@ import numpy as np
 
 from connectors.header_names import REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS, UNIQ_KEY
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.ready import Ready
-from sidecar.dispatch.wheel_figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
+from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
+from sidecar.dispatch.wheel.ready import Ready
 from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
 from sidecar.records import Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic

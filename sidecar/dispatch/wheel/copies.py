@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from connectors.contract import Headers
 from connectors.header_names import REAL_QID, REAL_TOPIC, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.cancels import Pending
+from sidecar.dispatch.wheel.cancels import Pending
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Replace, Schedule
 from sidecar.records import BROUGHT_DUE_MS, Outgoing
