@@ -28,7 +28,8 @@ from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
-from sidecar.intake.enqueue_get import SOURCE_FAILURES, EnqueueGet
+from sidecar.intake.assignment import SOURCE_FAILURES, Assignment
+from sidecar.intake.enqueue_get import EnqueueGet
 from sidecar.kafka.clients import Clients
 from sidecar.leftovers import Leftovers
 from sidecar.observability.health import WAITS_FOR_DELIVERY, Health
@@ -137,12 +138,19 @@ class Loop:
         self._metrics = metrics
         self._collector = IdleCollector(clock)
         self._leftovers = Leftovers(settings.data_dir, settings.plan.roll_window_ms, clock, fs)
-        self._intake = EnqueueGet(
+        self._assignment = Assignment(
             clients.consumer,
             names.schedule_topics(settings.levels),
             clients.starts,
             maker.make,
             self._settle,
+            clock=clock,
+            health=health,
+            metrics=metrics,
+        )
+        self._intake = EnqueueGet(
+            clients.consumer,
+            self._assignment,
             clock=clock,
             health=health,
             metrics=metrics,
@@ -154,7 +162,7 @@ class Loop:
 
     @property
     def sources(self) -> list[Source]:
-        return self._intake.sources
+        return self._assignment.sources
 
     def pending(self, query: PendingQuery) -> Generator[None, None, tuple[PendingAnswer, list[int]]]:
         """What waits on this sidecar's wheel partitions, and which those are; a question for the loop's own thread."""
@@ -182,14 +190,14 @@ class Loop:
 
     def _while_ours(self, source: WheelPartition, steps: Generator[None, None, T]) -> Generator[None, None, T | None]:
         """The answer of a source; None where it is closed meanwhile, or its store fails, which closes it."""
-        while self._intake.is_open(source):
+        while self._assignment.is_open(source):
             try:
                 next(steps)
             except StopIteration as end:
                 answer: T = end.value
                 return answer
             except SOURCE_FAILURES as error:
-                self._intake.fail(source, error)
+                self._assignment.fail(source, error)
             yield
         steps.close()
         return None
@@ -202,7 +210,7 @@ class Loop:
             self._finish()
         finally:
             self._accounts.close()
-            self._intake.close()
+            self._assignment.close()
 
     def _finish(self) -> None:
         """Commit what was read and needs no publishing, so that the next start has nothing to read again."""
@@ -239,9 +247,9 @@ class Loop:
             self._outages.look_again()
             self._intake.tell_held_back()
             self._accounts.tell(self.sources, self._intake.known_end)
-            if self._intake.assigned is not None:
+            if self._assignment.places is not None:
                 wheel = self._settings.topic_names.wheel
-                self._leftovers.look([partition for topic, partition in self._intake.assigned if topic == wheel])
+                self._leftovers.look([partition for topic, partition in self._assignment.places if topic == wheel])
         self._questions.answer()
 
     def _tick(self, now_ms: int) -> None:
@@ -252,7 +260,7 @@ class Loop:
             try:
                 source.tick(now_ms)
             except SOURCE_FAILURES as error:
-                self._intake.fail(source, error)
+                self._assignment.fail(source, error)
             else:
                 place = f"{source.topic}-{source.partition}"
                 if source.trouble:
@@ -271,7 +279,7 @@ class Loop:
         if early := told_early(self._clock.ahead_ms):
             noted["the clock"] = early
         self._health.noted = noted
-        self._health.disk_full = frozenset(full | self._intake.without_disk)
+        self._health.disk_full = frozenset(full | self._assignment.without_disk)
 
     def _publish(self, drafts: list[Draft], now_ms: int, *, read_on: bool = True) -> None:
         # 2. Into a transaction.
@@ -305,11 +313,11 @@ class Loop:
         share = self._settings.batch_records // len(drafts)
         share_bytes = self._batch_limit.bytes // len(drafts)
         for source, _ in drafts:
-            if self._intake.is_open(source):
+            if self._assignment.is_open(source):
                 try:
                     source.prepare(now_ms + PREPARED_MS, share, share_bytes)
                 except SOURCE_FAILURES as error:
-                    self._intake.fail(source, error)
+                    self._assignment.fail(source, error)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -374,7 +382,7 @@ class Loop:
         try:
             return [Draft(source, source.take(now_ms, max_records, max_bytes))]
         except SOURCE_FAILURES as error:
-            self._intake.fail(source, error)
+            self._assignment.fail(source, error)
         except KafkaException as error:  # no verdict on a destination
             self._pause()
             self._health.broker_is_silent(str(error))
@@ -426,7 +434,7 @@ class Loop:
             for source, refusal in self._refusals.bury(drafts, found.final):
                 self._tell_that_dead_letters_wait(source, refusal)
         for draft in drafts:
-            if self._intake.is_open(draft.source):
+            if self._assignment.is_open(draft.source):
                 self._put_back(draft)
 
     def _offsets(self, drafts: list[Draft]) -> list[TopicPartition]:
@@ -434,7 +442,7 @@ class Loop:
         offsets = []
         for source, _ in drafts:
             offset, metadata = source.progress
-            marked = self._intake.mark_of(source).put_on(metadata)
+            marked = self._assignment.mark_of(source).put_on(metadata)
             offsets.append(TopicPartition(source.topic, source.partition, offset, marked))
         return offsets
 
@@ -469,7 +477,7 @@ class Loop:
         try:
             draft.source.put_back()
         except SOURCE_FAILURES as failure:
-            self._intake.fail(draft.source, failure)
+            self._assignment.fail(draft.source, failure)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 

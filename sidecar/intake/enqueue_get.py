@@ -1,6 +1,6 @@
-"""RIP-43's EnqueueGet: the consumer, its assignment, and the batches it hands to the sources."""
+"""RIP-43's EnqueueGet: reads what the consumer has fetched, and hands it to the sources, a batch at a time."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -9,25 +9,15 @@ from connectors.contract import Place
 from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
+from sidecar.intake.assignment import SOURCE_FAILURES, Assignment, name_of
 from sidecar.intake.headers import read_headers
-from sidecar.intake.progress import Mark, NoLeader, NoLeaderError, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reading import Reading, Run
-from sidecar.intake.reopening import Reopening, remedy
-from sidecar.intake.start_finder import StartFinder
 from sidecar.observability.health import Health
 from sidecar.observability.metrics import Metrics
 from sidecar.sizes import RECORD_OVERHEAD_BYTES, SAMPLED, header_bytes
 from sidecar.source import Source
-from sidecar.store.errors import StoreError
 
 log = structlog.get_logger("timewheel.intake")
-
-SourceFactory = Callable[[str, int, Start, Exception | None], Source]
-"""Makes the source of a partition; the last argument is what the one before failed of, if it did."""
-
-SOURCE_FAILURES = (OSError, StoreError)
-"""What a source raises when its local store fails."""
-_OPENING_FAILURES = (*SOURCE_FAILURES, KafkaException)
 
 PIECE_RECORDS = 1_000
 """Most that are objects at a time, until they have been handed over: so many fit into a processor's cache (ADR 23)."""
@@ -46,9 +36,6 @@ class EnqueueGet:
     """Reads schedule topics as a member of the sidecar's consumer group.
 
     Args:
-        make_source: builds the source of an assigned partition.
-        settle: ends the transaction in hand; called while the partitions are still ours, with ``in_rebalance`` where
-            the consumer answers no call until it has returned.
         batch_records, batch_bytes: most that is read at a time, the bytes about, as `sidecar.sizes` counts them. What a
             source has no room for is thrown away, with all that was fetched behind it, and fetched again.
         queue_of: a schedule topic's queue, the metrics' label.
@@ -57,10 +44,7 @@ class EnqueueGet:
     def __init__(
         self,
         consumer: Consumer,
-        topics: Sequence[str],
-        starts: StartFinder,
-        make_source: SourceFactory,
-        settle: Callable[..., None],
+        assignment: Assignment,
         *,
         clock: Clock,
         health: Health,
@@ -69,12 +53,8 @@ class EnqueueGet:
         batch_bytes: int,
         queue_of: Callable[[str], str],
     ) -> None:
-        self.assigned: Sequence[Place] | None = None
-        """What the group has assigned last, if only nothing; also what is closed or stopped."""
         self._consumer = consumer
-        self._starts = starts
-        self._make_source = make_source
-        self._settle = settle
+        self._assignment = assignment
         self._clock = clock
         self._health = health
         self._metrics = metrics
@@ -83,43 +63,8 @@ class EnqueueGet:
         self._limit = batch_records
         """Records that are read at a time."""
         self._queue_of = queue_of
-        self._readings: dict[Place, Reading] = {}
-        """The partitions that are open."""
+        self._readings = assignment.readings
         self._held: Collection[Place] = ()
-        self._assigned_in_call: set[Place] = set()
-        self._reopening = Reopening(clock)
-        self._failure: Exception | None = None
-        self._is_closed = False
-        consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-
-    @property
-    def sources(self) -> list[Source]:
-        """Those of the partitions that are open."""
-        return [reading.source for reading in self._readings.values()]
-
-    def is_open(self, source: Source) -> bool:
-        """Whether a source is still the one of its partition."""
-        reading = self._readings.get((source.topic, source.partition))
-        return reading is not None and reading.source is source
-
-    def mark_of(self, source: Source) -> Mark:
-        """What a commit of this source says of the log that it is of."""
-        return self._readings[source.topic, source.partition].mark if self.is_open(source) else Mark()
-
-    def close(self) -> None:
-        """Close every source: the session is over, and what the consumer still tells is of no interest."""
-        self._is_closed = True
-        self._health.stopped = {}  # the next session finds out by itself
-        self._health.held_back = frozenset()
-        self._drop(list(self._readings))
-
-    def fail(self, source: Source, error: Exception) -> None:
-        """A source's store has failed: forget what is in memory, begin again from the committed progress in a while."""
-        if self.is_open(source):
-            place = source.topic, source.partition
-            self._close(place)
-            self._consumer.pause([TopicPartition(*place)])
-            self._put_off(place, error)
 
     def hold(self, places: Collection[Place]) -> None:
         """Read these partitions no further until a later call leaves them out; polling keeps the membership."""
@@ -127,16 +72,11 @@ class EnqueueGet:
         for place in places:
             reading = self._readings.get(place)
             if reading is not None and not reading.is_paused:
-                self._pause(place, reading)
-                reading.read_again()
+                reading.read_again(self._consumer)
 
     def read_again(self, source: Source) -> None:
         """Read on from the position of a source, which has set it back."""
-        place = source.topic, source.partition
-        reading = self._readings[place]
-        if not reading.is_paused:
-            self._pause(place, reading)
-        reading.read_again()
+        self._readings[source.topic, source.partition].read_again(self._consumer)
 
     def go_on(self) -> None:
         """Between transactions: hand over what sources have left for the end of one."""
@@ -155,7 +95,7 @@ class EnqueueGet:
             DataDirectoryError: another process runs under this identity.
             UsageError: the brokers do not allow what is set.
         """
-        self._reopen()
+        self._assignment.reopen()
         self._resume()
         count, room = 0, self._limit
         readings = self._readings.values()
@@ -172,15 +112,13 @@ class EnqueueGet:
 
     def _read_piece(self, most: int, timeout_s: float) -> tuple[int, int]:
         """How many there were, and how many of them the sources have taken."""
-        self._assigned_in_call.clear()
+        self._assignment.begin_call()
         try:
             messages = self._consumer.consume(most, 0)
             if not messages and timeout_s > 0:
                 first = self._consumer.poll(timeout_s)
                 messages = [] if first is None else [first, *self._consumer.consume(most, 0)]
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
+            self._assignment.check()
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
         if not messages:
@@ -202,12 +140,12 @@ class EnqueueGet:
         for place in sorted(held_back - before):
             log.warning(
                 "records held back",
-                partition=_name(place),
+                partition=name_of(place),
                 operator_action="find the producer with 'kafka-transactions.sh describe-producers' for that partition; "
                 "its transaction is open, and what is written behind it can be read once that ends",
             )
         for place in sorted(before - held_back):
-            log.info("records no longer held back", partition=_name(place))
+            log.info("records no longer held back", partition=name_of(place))
 
     def known_end(self, place: Place) -> int | None:
         """The end of a partition's log as of the last fetch; None while it is not known. Asks nobody."""
@@ -225,8 +163,6 @@ class EnqueueGet:
         sample_bytes += RECORD_OVERHEAD_BYTES * len(sample)
         return max(1, min(self._batch_records, self._batch_bytes * len(sample) // sample_bytes))
 
-    # --- records ------------------------------------------------------------------------------------------------------
-
     def _hand_over(self, runs: Iterable[Run]) -> int:
         now_ms = self._clock.now_ms()
         count = 0
@@ -235,8 +171,8 @@ class EnqueueGet:
             reading = self._readings.get(place)
             if reading is None:
                 continue
-            if place in self._assigned_in_call:  # what came in that very call may be of an assignment before
-                self._reread(place)
+            if place in self._assignment.since_call:  # what came in that very call may be of an assignment before
+                reading.reread(self._consumer)
             elif reading.left:
                 reading.left.append(run)
             elif run.end_offset is not None:
@@ -256,7 +192,7 @@ class EnqueueGet:
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:
-            self.fail(source, error)
+            self._assignment.fail(source, error)
             return 0
         reading.remember(messages[-1])
         count = len(messages)
@@ -266,8 +202,7 @@ class EnqueueGet:
             count -= len(left)
         if source.is_full:
             reading.is_behind = reading.is_behind or bool(left)
-            if not reading.is_paused:
-                self._pause(place, reading)
+            reading.pause(self._consumer)
         elif left:
             reading.left = [Run(place, left)]
         self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
@@ -318,7 +253,9 @@ class EnqueueGet:
                 "group.min.session.timeout.ms (6s by default), and to no more than group.max.session.timeout.ms"
             )
         if code in _RANGE_ERRORS and message.topic():
-            self._stop((message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}")
+            self._assignment.stop(
+                (message.topic() or "", message.partition() or 0), f"out of the log's range: {error.str()}"
+            )
         elif is_fatal(error) or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
         else:
@@ -332,191 +269,7 @@ class EnqueueGet:
                 operator_action=f"{advice}; reading goes on by itself",
             )
 
-    def _reread(self, place: Place) -> None:
-        """Read on from the position of the source, whatever has come from beyond it."""
-        reading = self._readings[place]
-        reading.left.clear()
-        try:
-            self._consumer.seek(TopicPartition(*place, reading.source.position))
-        except KafkaException as error:
-            raise ClientsLostError(f"consumer: {error}") from error
-
-    def _pause(self, place: Place, reading: Reading) -> None:
-        self._consumer.pause([TopicPartition(*place)])
-        reading.is_paused = True
-
     def _resume(self) -> None:
         for place, reading in self._readings.items():
             if reading.is_paused and place not in self._held and reading.source.has_room:
-                if reading.is_behind:
-                    reading.is_behind = False
-                    self._reread(place)
-                self._consumer.resume([TopicPartition(*place)])
-                reading.is_paused = False
-
-    @property
-    def without_disk(self) -> set[str]:
-        """The partitions, by name, that are closed for want of room on the disk and nothing else."""
-        return set(map(_name, self._reopening.without_disk))
-
-    # --- assignment ---------------------------------------------------------------------------------------------------
-    # librdkafka calls these from within consume() and poll(). An exception would be lost there: it is kept, and raised
-    # by read().
-
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        places = [(partition.topic, partition.partition) for partition in partitions]
-        try:
-            assigned = []
-            for place, start in self._starts.find(places).items():
-                source = self._open(place, start)
-                if source is not None:
-                    assigned.append(TopicPartition(*place, source.position))
-                elif place in self._reopening.closed and not isinstance(start, Stop):
-                    assigned.append(TopicPartition(*place, start.offset))
-            consumer.assign(assigned)
-            closed = [TopicPartition(*place) for place in self._reopening.closed]
-            if closed:
-                consumer.pause(closed)
-        except Exception as error:  # noqa: BLE001
-            self._failure = error
-            return
-        self.assigned = places
-        self._assigned_in_call |= set(places)
-        self._tell_assignment()
-        self._health.partitions_assigned()
-        self._metrics.rebalances.labels("assigned").inc()
-        log.info("partitions assigned", partitions=_names(places))
-
-    def _open(self, place: Place, start: Verdict) -> Source | None:
-        """Make a partition's source; None where it is stopped, or cannot be had now and is tried again."""
-        if isinstance(start, Stop):
-            self._stop(place, start.reason)
-            return None
-        if isinstance(start, NoLeader):
-            self._put_off(place, NoLeaderError())
-            return None
-        try:
-            self._health.turned()  # of a large one all of its timer log is read: the loop is alive meanwhile
-            source = self._make_source(*place, start, self._reopening.last_error(place))
-        except ProgressError as error:
-            self._stop(place, str(error))
-            return None
-        except _OPENING_FAILURES as error:
-            self._put_off(place, error)
-            return None
-        if source.position < start.begin_offset:
-            source.close()
-            self._stop(
-                place,
-                f"what waits has to be read again from offset {source.position}, but the log begins at "
-                f"{start.begin_offset}: retention has removed records that may not have been delivered, and data_dir "
-                "does not hold them",
-            )
-            return None
-        self._reopening.opened(place)
-        self._readings[place] = Reading(source, start.mark)
-        if start.mark.topic_id:
-            self._health.topic_ids = {**self._health.topic_ids, place[0]: start.mark.topic_id}
-        return source
-
-    def _put_off(self, place: Place, error: Exception) -> None:
-        wait_ms = self._reopening.failed(place, error)
-        self._tell_assignment()
-        log.error(
-            "partition failed",
-            partition=_name(place),
-            reason=str(error),
-            wait_ms=wait_ms,
-            operator_action=f"{remedy(error)}; nothing is lost, the state is in Kafka",
-        )
-
-    def _reopen(self) -> None:
-        """Try those again that have waited long enough."""
-        places = self._reopening.due()
-        if not places:
-            return
-        self._settle()  # the transaction in hand may hold their progress: its end first
-        for place, start in self._starts.find(places).items():
-            source = self._open(place, start)
-            if source is not None:
-                self._reread(place)
-                self._consumer.resume([TopicPartition(*place)])
-                self._tell_assignment()
-                log.info("partition open again", partition=_name(place))
-
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._is_closed:
-            return
-        places = [(partition.topic, partition.partition) for partition in partitions]
-        try:
-            self._settle(in_rebalance=True)
-            self._drop(places)
-            consumer.resume(partitions)  # librdkafka remembers a pause: should they come back, they would stay silent
-            consumer.unassign()
-        except Exception as error:  # noqa: BLE001
-            self._failure = error
-            return
-        self._metrics.rebalances.labels("revoked").inc()
-        log.info("partitions revoked", partitions=_names(places))
-
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._is_closed:
-            return
-        places = [(partition.topic, partition.partition) for partition in partitions]
-        self._drop(places)
-        self._failure = ClientsLostError("the group has given this sidecar's partitions away (session timeout)")
-        self._metrics.rebalances.labels("lost").inc()
-        log.warning(
-            "partitions lost",
-            partitions=_names(places),
-            operator_action="check that the process gets its CPU and reaches the brokers; it joins the group again",
-        )
-
-    def _drop(self, places: Sequence[Place]) -> None:
-        for place in places:
-            self._health.turned()  # and to close it, much may have to be written
-            self._close(place)
-            self._reopening.forget(place)
-        dropped = {_name(place) for place in places}
-        self._health.stopped = {name: why for name, why in self._health.stopped.items() if name not in dropped}
-        self._tell_assignment()
-
-    def _stop(self, place: Place, reason: str) -> None:
-        """Read no further in this partition until an operator has chosen."""
-        if self._close(place):
-            self._consumer.pause([TopicPartition(*place)])
-        self._reopening.forget(place)
-        self._health.stopped = {**self._health.stopped, _name(place): reason}
-        self._tell_assignment()
-        log.error(
-            "partition stopped",
-            partition=_name(place),
-            reason=reason,
-            operator_action="stop all sidecars of the group, choose with 'timewheel progress set', start them again",
-        )
-
-    def _close(self, place: Place) -> bool:
-        """Whether the partition was open."""
-        reading = self._readings.pop(place, None)
-        if reading is not None:
-            reading.source.close()
-        return reading is not None
-
-    def _tell_assignment(self) -> None:
-        self._health.places = frozenset(self._readings)
-        self._metrics.assigned_partitions.set(len(self._readings))
-        self._metrics.stopped_partitions.set(len(self._health.stopped))
-        self._health.recovering = {
-            _name(place): reading.source.trouble
-            for place, reading in self._readings.items()
-            if reading.source.is_recovering
-        }
-        self._health.failing = {_name(place): cause for place, cause in self._reopening.closed.items()}
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}-{place[1]}"
-
-
-def _names(places: Sequence[Place]) -> list[str]:
-    return sorted(map(_name, places))
+                reading.resume(self._consumer)

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import Message
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
 
 from connectors.contract import Place
+from sidecar.errors import ClientsLostError
 from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.source import Source
@@ -49,7 +50,37 @@ class Reading:
             last_read = LastRead(last.offset() or 0, timestamp_ms, epoch)
             self.mark = msgspec.structs.replace(self.mark, last_read=last_read)
 
-    def read_again(self) -> None:
-        """Of a paused partition: what was fetched and not yet consumed is gone, or to be forgotten."""
+    def pause(self, consumer: Consumer) -> None:
+        """The consumer is to hand out nothing of it before `resume`."""
+        if not self.is_paused:
+            consumer.pause([self._place()])
+            self.is_paused = True
+
+    def resume(self, consumer: Consumer) -> None:
+        """Go on, from the position of the source where something of what it was offered was not kept."""
+        if self.is_behind:
+            self.is_behind = False
+            self.reread(consumer)
+        consumer.resume([self._place()])
+        self.is_paused = False
+
+    def read_again(self, consumer: Consumer) -> None:
+        """What was fetched and not yet consumed is gone, or to be forgotten: pause, and `resume` from the source."""
+        self.pause(consumer)
         self.is_behind = True
         self.left.clear()
+
+    def reread(self, consumer: Consumer) -> None:
+        """Read on from the position of the source, whatever has come from beyond it.
+
+        Raises:
+            ClientsLostError: the consumer does not read this partition.
+        """
+        self.left.clear()
+        try:
+            consumer.seek(self._place(self.source.position))
+        except KafkaException as error:
+            raise ClientsLostError(f"consumer: {error}") from error
+
+    def _place(self, offset: int = OFFSET_INVALID) -> TopicPartition:
+        return TopicPartition(self.source.topic, self.source.partition, offset)

@@ -103,7 +103,7 @@ def test_a_loop_that_opens_and_closes_many_large_partitions_is_alive_meanwhile(m
 
         return slow
 
-    loop._intake._make_source = slowly(loop._intake._make_source)
+    loop._assignment._make_source = slowly(loop._assignment._make_source)
     monkeypatch.setattr(LevelPartition, "close", slowly(LevelPartition.close))
     run(world, loop, lambda: len(loop.sources) == 6)
     loop.run(lambda: True)

@@ -26,8 +26,8 @@ def test_only_the_stores_of_other_sidecars_partitions_are_removed(
     def make_none(*_: object) -> None:
         raise CorruptFile(tmp_path, "not what was written")
 
-    monkeypatch.setattr(loop._intake, "_make_source", make_none)
-    loop._intake.fail(closed, CorruptFile(tmp_path, "not what was written"))
+    monkeypatch.setattr(loop._assignment, "_make_source", make_none)
+    loop._assignment.fail(closed, CorruptFile(tmp_path, "not what was written"))
     for path in tmp_path.glob("wheel-*/checkpoint*"):
         os.utime(path, (0, 0))
     world.clock.advance(LOOK_EVERY_MS)

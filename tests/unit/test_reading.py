@@ -7,7 +7,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from sidecar.clock import SystemClock
 from sidecar.errors import ClientsLostError, UsageError
-from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet, SourceFactory
+from sidecar.intake.assignment import Assignment, SourceFactory
+from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
 from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
@@ -47,16 +48,23 @@ def nobody(*_: object) -> Any:
 
 def reading(consumer: Fetched, starts: object = None, make_source: SourceFactory = nobody) -> EnqueueGet:
     clock = SystemClock()
-
-    return EnqueueGet(
-        cast(Consumer, consumer),
+    health, metrics, client = Health(clock), Metrics("0"), cast(Consumer, consumer)
+    assignment = Assignment(
+        client,
         [],
         cast(StartFinder, starts),
         make_source,
         lambda **_: None,
         clock=clock,
-        health=Health(clock),
-        metrics=Metrics("0"),
+        health=health,
+        metrics=metrics,
+    )
+    return EnqueueGet(
+        client,
+        assignment,
+        clock=clock,
+        health=health,
+        metrics=metrics,
         batch_records=BATCH_RECORDS,
         batch_bytes=BATCH_BYTES,
         queue_of=str,
@@ -109,7 +117,7 @@ def test_a_whole_piece_may_be_the_last() -> None:
 class Asking:
     """A source that is best read whole, and takes what it is offered."""
 
-    topic, is_best_read_whole, is_full, position = "SCHEDULE_TOPIC_XXXX-wheel", True, False, 1
+    topic, partition, is_best_read_whole, is_full, position = "SCHEDULE_TOPIC_XXXX-wheel", 0, True, False, 1
 
     def offer(self, messages: list[Message], now_ms: int) -> None:
         pass
