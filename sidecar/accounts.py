@@ -16,7 +16,7 @@ from sidecar.dispatch.wheel.figures import added
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.observability.metric_types import set_labels
 from sidecar.observability.metrics import Metrics
-from sidecar.records import Rejection
+from sidecar.records import DUE_MS, TOPIC, Rejection
 from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
@@ -104,15 +104,15 @@ class Accounts:
             queue = self._queue_of(source.topic)
             if rejections:
                 records = [record for record in records if not put.is_buried(source, record)]
-            due = [record[5] for record in records if record[0] != wheel]
+            due = [record[DUE_MS] for record in records if record[TOPIC] != wheel]
             if len(due) < len(records):
-                postponed = sum(record[0] == wheel and is_postponed(record) for record in records)
+                postponed = sum(record[TOPIC] == wheel and is_postponed(record) for record in records)
                 metrics.postponed.inc(postponed)
                 metrics.rolls.inc(len(records) - len(due) - postponed)
             metrics.delivered.labels(queue).inc(len(due))
             metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
             if source.topic == self._names.send_back:
-                self._count_dead_letters(record[0] for record in records)
+                self._count_dead_letters(record[TOPIC] for record in records)
 
     def cancels_decided(self, outcomes: Mapping[int, str]) -> None:
         """By the offset of the cancel."""

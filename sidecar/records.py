@@ -11,7 +11,7 @@ Beside that, to read the headers of a record and parse it among a thousand that 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -29,8 +29,18 @@ class Rejection(NamedTuple):
     message: str
 
 
+# The parts of an `Outgoing`.
+TOPIC: Final = 0
+PARTITION: Final = 1
+KEY: Final = 2
+VALUE: Final = 3
+HEADERS: Final = 4
+DUE_MS: Final = 5
+OFFSET: Final = 6
+SOURCE_HEADERS: Final = 7
+
 Outgoing = tuple[str | Rejection, int, bytes | None, bytes | None, Headers, int, int, Headers | bytes]
-"""A record to publish: topic, partition (or BY_KEY), key, value, headers, due_ms, source offset, source headers.
+"""A record to publish; its partition may be BY_KEY, the offset and the source headers are those of the schedule topic.
 
 In place of the topic stands the reason where intake has rejected the record: it goes to the dead letters. Source
 headers are wanted of those alone, so that the disk holds them encoded: of what goes there, or comes from there, they
@@ -57,17 +67,17 @@ _decode_headers = msgspec.msgpack.Decoder(Headers).decode
 
 def brought_by(record: Outgoing, schedule_topic: str) -> int | None:
     """The offset of the replacement that brings the message; None: no replacement does."""
-    if record[0] == schedule_topic and record[5] == BROUGHT_DUE_MS:
-        return int(dict(record[4]).get(TIMER_ORIGIN_OFFSET) or record[6])
+    if record[TOPIC] == schedule_topic and record[DUE_MS] == BROUGHT_DUE_MS:
+        return int(dict(record[HEADERS]).get(TIMER_ORIGIN_OFFSET) or record[OFFSET])
     return None
 
 
 def source_headers(record: Outgoing) -> Headers:
     """The headers as they came from the schedule topic, whether or not the record has been on disk."""
-    headers = record[7]
+    headers = record[SOURCE_HEADERS]
     return _decode_headers(headers) if isinstance(headers, bytes) else headers
 
 
 def for_disk(record: Outgoing) -> Outgoing:
     """The same record with its source headers encoded."""
-    return (*record[:7], encode_headers(source_headers(record)))
+    return (*record[:SOURCE_HEADERS], encode_headers(source_headers(record)))

@@ -12,7 +12,7 @@ import structlog
 from connectors.contract import ErrorCode
 from sidecar.clock import Clock
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import KEY, VALUE, Outgoing, Rejection
 from sidecar.source import Draft
 
 WINDOW_MS = 60_000
@@ -87,7 +87,7 @@ def _by_coordinates(drafts: Sequence[Draft]) -> dict[Coordinates, Outgoing]:
 
 
 def _shown(record: Outgoing | None) -> dict[str, Any]:
-    return {} if record is None else {"key": _text(record[2]), "value": _text(record[3])}
+    return {} if record is None else {"key": _text(record[KEY]), "value": _text(record[VALUE])}
 
 
 def _text(data: bytes | None) -> str | None:

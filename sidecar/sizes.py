@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from connectors.contract import Headers
-from sidecar.records import Outgoing
+from sidecar.records import KEY, SOURCE_HEADERS, VALUE, Outgoing
 
 RECORD_OVERHEAD_BYTES = 500
 """What a record takes beside its value, key and headers."""
@@ -21,12 +21,17 @@ def header_bytes(headers: Headers | bytes | None) -> int:
 
 def size_of(record: Outgoing) -> int:
     """The size of one record, with its headers as they came."""
-    return RECORD_OVERHEAD_BYTES + len(record[2] or b"") + len(record[3] or b"") + header_bytes(record[7])
+    return (
+        RECORD_OVERHEAD_BYTES
+        + len(record[KEY] or b"")
+        + len(record[VALUE] or b"")
+        + header_bytes(record[SOURCE_HEADERS])
+    )
 
 
 def bytes_of(records: Sequence[Outgoing]) -> int:
     """The size of many records, about; see `SAMPLED`."""
     sample = records[::SAMPLED]
-    beside_values = sum([len(record[2] or b"") + header_bytes(record[7]) for record in sample])
-    values = sum([len(record[3] or b"") for record in records])
+    beside_values = sum([len(record[KEY] or b"") + header_bytes(record[SOURCE_HEADERS]) for record in sample])
+    values = sum([len(record[VALUE] or b"") for record in records])
     return values + RECORD_OVERHEAD_BYTES * len(records) + beside_values * len(records) // max(1, len(sample))

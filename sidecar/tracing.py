@@ -29,7 +29,7 @@ from connectors.contract import Headers, TopicKind, TopicNames
 from connectors.header_names import UNIQ_KEY
 from connectors.tracing import TRACEPARENT, context_of
 from sidecar.dispatch.dequeue_put import Coordinates, coordinates_of
-from sidecar.records import Outgoing, Rejection, source_headers
+from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, source_headers
 from sidecar.source import Draft, Source
 
 QUEUE_RECORDS_MAX = 20_000
@@ -125,9 +125,9 @@ class DeliverySpans:
                 self._done += batch.size
 
     def _make(self, batch: _Batch, source: Source, record: Outgoing, schedule: SpanContext) -> None:
-        offset, due_ms = record[6], record[5]
+        offset, due_ms = record[OFFSET], record[DUE_MS]
         rejection = batch.rejections.get(coordinates_of(source, record))
-        topic = None if rejection is not None else str(record[0])
+        topic = None if rejection is not None else str(record[TOPIC])
         operation = "reject" if topic is None else self._operation(topic)
         headers = dict(_headers_of(record))
         span = self._tracer.start_span(
@@ -169,14 +169,14 @@ def _traced(drafts: Sequence[Draft]) -> Iterator[tuple[Source, Outgoing, SpanCon
     for source, records in drafts:
         for record in records:
             headers = _headers_of(record)
-            if record[0] != source.topic and any(name == TRACEPARENT for name, _ in headers):
+            if record[TOPIC] != source.topic and any(name == TRACEPARENT for name, _ in headers):
                 schedule = context_of(headers)
                 if schedule is not None and schedule.trace_flags.sampled:
                     yield source, record, schedule
 
 
 def _headers_of(record: Outgoing) -> Headers:
-    return record[4] or source_headers(record)  # of a record that intake has rejected only the latter are left
+    return record[HEADERS] or source_headers(record)  # of a record that intake has rejected only the latter are left
 
 
 def _text(value: bytes | None) -> str:

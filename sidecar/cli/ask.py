@@ -12,8 +12,8 @@ from rich.table import Table
 
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import moment, one_line, paged, plain
-from sidecar.cli.scheduling import duration_ms
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
+from sidecar.cli.times import duration_ms
 from sidecar.cli.watch import watch
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings

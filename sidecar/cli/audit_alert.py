@@ -17,11 +17,11 @@ from sidecar.cli.audit_options import (
     check_apart,
     check_named,
     cluster,
-    duration_ms,
     session,
 )
 from sidecar.cli.audit_options import topic as alerts_topic
 from sidecar.cli.options import with_settings
+from sidecar.cli.times import duration_ms
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
 

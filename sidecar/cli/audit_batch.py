@@ -20,13 +20,12 @@ from sidecar.cli.audit_options import (
     check_output,
     cluster,
     destinations,
-    duration_ms,
     is_uri,
     session,
-    time_ms,
 )
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import one_line
+from sidecar.cli.times import duration_ms, time_ms
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
 from spark.report import REPORT_HTML, REPORT_JSON, REPORT_PROMETHEUS, AuditReport, ReportError, write_report

@@ -6,14 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from connectors.contract import is_legal_topic_name
-from connectors.durations import DurationError, parse_duration_ms
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.settings import Settings
 from spark.errors import AuditError, NotAnsweredError
@@ -143,26 +141,6 @@ def check_apart(option: str, path: str, table: str) -> None:
             f"{option} {path} is within --facts {table}, from where files that are not the table's are removed after a "
             "week; name a directory beside it"
         )
-
-
-def time_ms(option: str, text: str | None) -> int | None:
-    """An ISO 8601 time as epoch milliseconds; None where none is given."""
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{option} '{text}' is not an ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
-    if at.utcoffset() is None:
-        raise UsageError(f"{option} '{text}' has no time zone; add one, such as {at.isoformat()}+00:00")
-    return int(at.timestamp() * 1000)
-
-
-def duration_ms(option: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except DurationError as error:
-        raise UsageError(f"{option} {error}") from None
 
 
 class Step:

@@ -18,10 +18,10 @@ from sidecar.cli.audit_options import (
     check_named,
     cluster,
     destinations,
-    duration_ms,
     session,
 )
 from sidecar.cli.options import with_settings
+from sidecar.cli.times import duration_ms
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
 

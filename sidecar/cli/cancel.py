@@ -19,11 +19,11 @@ from sidecar.cli.scheduling import (
     At,
     Delay,
     delivery_time,
-    duration_ms,
     receipts,
     scheduled_producer,
 )
 from sidecar.cli.sidecar_api import NoAnswerError, SidecarApi
+from sidecar.cli.times import duration_ms
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.kafka.failure import failure
 from sidecar.settings import Settings

@@ -2,19 +2,35 @@
 
 import json
 import re
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
+from connectors.clients import KafkaClients
+from connectors.clock import SystemClock
 from connectors.contract import Place, TopicKind
+from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.errors import DeadLettersError
+from connectors.header_names import TIMER_DELIVER_MS
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
+from sidecar.cli.progress_choice import (
+    Chosen,
+    Log,
+    Stamp,
+    at_offset,
+    due_after,
+    first_undelivered,
+    remaining,
+    stamped_by_ms,
+)
+from sidecar.cli.times import time_ms
 from sidecar.dispatch.wheel.progress import needed_from
-from sidecar.errors import UsageError
-from sidecar.intake.progress import SET_BY_OPERATOR
+from sidecar.errors import KafkaUnreachableError, UsageError
 from sidecar.kafka import topics
 from sidecar.kafka.clients import committed_progress, outside_consumer
 from sidecar.kafka.failure import failure
@@ -22,6 +38,7 @@ from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
 _TIMEOUT_S = 10.0
+_SCANNED_RECORDS = 5_000
 _OFFSET = re.compile("[0-9]{1,18}")
 
 
@@ -47,13 +64,7 @@ def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", hel
     needed.
     """
     admin = topics.reach_kafka(settings)
-    known = admin.list_topics(timeout=_TIMEOUT_S).topics
-    places = [
-        TopicPartition(topic, partition)
-        for topic in settings.topic_names.schedule_topics(settings.levels)
-        if topic in known
-        for partition in known[topic].partitions
-    ]
+    places = _schedule_places(settings, admin)
     committed = {(place.topic, place.partition): place for place in _committed(settings, places)}
     begins, ends = _offsets(admin, places, OffsetSpec.earliest()), _offsets(admin, places, OffsetSpec.latest())
     rows = [
@@ -83,15 +94,82 @@ def show(settings: Settings, as_json: Annotated[bool, typer.Option("--json", hel
 @with_settings(only=_SETTINGS)
 def set_progress(
     settings: Settings,
-    topic: Annotated[str, typer.Option(help="The schedule topic, logical or physical name.")],
-    partition: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Its partition.")],
-    to: Annotated[str, typer.Option(help="beginning (deliver all that is there), end (skip all), or an offset.")],
+    topic: Annotated[str | None, typer.Option(help="The schedule topic, logical or physical name.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Its partition.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every partition of every schedule topic.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="beginning (deliver all that is there), end (skip all), remaining (as before, with what retention "
+            "has left), or an offset."
+        ),
+    ] = None,
+    due_by: Annotated[
+        str | None,
+        typer.Option(
+            "--due-after",
+            metavar="TIME",
+            help="A time (ISO 8601): deliver what was due after it, and nothing that was due before.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Commit where a partition goes on. The sidecars of the group have to be stopped."""
-    if to not in ("beginning", "end") and not _OFFSET.fullmatch(to):
-        raise UsageError(f"--to '{to}' is neither beginning, end nor an offset")
+    """Commit where a partition goes on, or all of them. The sidecars of the group have to be stopped.
+
+    With --due-after, what was due by that time counts as delivered, and everything else waits. Name a time up to which
+    delivery is known to have worked: nothing is lost then, and only what was delivered after it comes again.
+    """
+    if every == (topic is not None or partition is not None) or (topic is None) != (partition is None):
+        raise UsageError("say where with --topic and --partition, or with --all")
+    if (to is None) == (due_by is None):
+        raise UsageError("say where it goes on with one of --to and --due-after")
+    if to is not None and to not in ("beginning", "end", "remaining") and not _OFFSET.fullmatch(to):
+        raise UsageError(f"--to '{to}' is neither beginning, end, remaining nor an offset")
+    now_ms = SystemClock().now_ms()
+    due_by_ms = time_ms("--due-after", due_by)
+    if due_by_ms is not None and not 0 <= due_by_ms <= now_ms:
+        raise UsageError(f"--due-after '{due_by}' has to be a time in the past, up to which messages were delivered")
     admin = topics.reach_kafka(settings)
+    places = _schedule_places(settings, admin) if topic is None else [_place(settings, admin, topic, partition or 0)]
+    chosen = _chosen(settings, admin, places, to, due_by_ms, now_ms)
+    _commit(settings, admin, chosen)
+    rows = [{"topic": place[0], "partition": place[1], "offset": choice.offset} for place, choice in chosen.items()]
+    if as_json:
+        typer.echo(json.dumps(rows if every else rows[0]))
+        return
+    for place, choice in chosen.items():
+        typer.echo(f"{place[0]}-{place[1]} {choice.words}")
+
+
+def _chosen(
+    settings: Settings,
+    admin: AdminClient,
+    places: list[TopicPartition],
+    to: str | None,
+    due_by_ms: int | None,
+    now_ms: int,
+) -> dict[Place, Chosen]:
+    names = settings.topic_names
+    begins, ends = _offsets(admin, places, OffsetSpec.earliest()), _offsets(admin, places, OffsetSpec.latest())
+    logs = {place: Log(begins[place], ends[place]) for place in begins}
+    if to is not None and to != "remaining":
+        return {place: at_offset(names, place, _named(log, to)) for place, log in logs.items()}
+    committed = {(place.topic, place.partition): place for place in _committed(settings, places)}
+    if due_by_ms is None:
+        return {place: remaining(names, place, log, committed.get(place)) for place, log in logs.items()}
+    undelivered = _undelivered(settings, logs, due_by_ms, now_ms)
+    chosen = {}
+    for place, log in logs.items():
+        metadata = committed[place].metadata or "" if place in committed else ""
+        chosen[place] = due_after(names, place, log, undelivered[place], metadata, due_by_ms, now_ms)
+    return chosen
+
+
+def _named(log: Log, to: str) -> int:
+    return {"beginning": log.begin_offset, "end": log.end_offset}[to] if to in ("beginning", "end") else int(to)
+
+
+def _place(settings: Settings, admin: AdminClient, topic: str, partition: int) -> TopicPartition:
     place = TopicPartition(settings.topic_names.physical(topic), partition)
     found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(place.topic)
     if found is None or partition not in found.partitions:
@@ -99,32 +177,61 @@ def set_progress(
             f"there is no schedule partition {place.topic}-{partition} that this login may see; "
             "'timewheel progress show' lists them"
         )
-    match to:
-        case "beginning":
-            offset = _offsets(admin, [place], OffsetSpec.earliest())[place.topic, partition]
-        case "end":
-            offset = _offsets(admin, [place], OffsetSpec.latest())[place.topic, partition]
-        case _:
-            offset = int(to)
-    marked = TopicPartition(place.topic, partition, offset, SET_BY_OPERATOR)
-    chosen = ConsumerGroupTopicPartitions(settings.group_id, [marked])
+    return place
+
+
+def _schedule_places(settings: Settings, admin: AdminClient) -> list[TopicPartition]:
+    known = admin.list_topics(timeout=_TIMEOUT_S).topics
+    return [
+        TopicPartition(topic, partition)
+        for topic in settings.topic_names.schedule_topics(settings.levels)
+        if topic in known
+        for partition in known[topic].partitions
+    ]
+
+
+def _undelivered(settings: Settings, places: Collection[Place], due_by_ms: int, now_ms: int) -> dict[Place, int | None]:
+    """The `first_undelivered` of each partition: what was stamped after its time is looked through."""
+    names, until_ms = settings.topic_names, now_ms + settings.max_clock_skew
+    found: dict[Place, int | None] = dict.fromkeys(places)
+    if others := {topic for topic, _ in places} - set(names.schedule_topics(settings.levels)):
+        raise UsageError(f"{', '.join(others)}: no schedule topic of these topic_prefix and levels has this name")
     try:
-        answer = admin.alter_consumer_group_offsets([chosen])[settings.group_id].result(30)
-        error = answer.topic_partitions[0].error
+        cluster = Cluster({"bootstrap.servers": settings.bootstrap_servers, **settings.kafka}, KafkaClients())
+        ends = cluster.ends(sorted({topic for topic, _ in places}))
+        for place in places:
+            by_ms = stamped_by_ms(names, settings.levels, place[0], due_by_ms)
+            later = cluster.first_since(place, by_ms + 1)
+            if later is not None:
+                with cluster.scan({place: (later, ends[place][1])}, lambda: _SCANNED_RECORDS) as batches:
+                    stamps = (_stamp(message) for batch in batches for message in batch)
+                    found[place] = first_undelivered(names, place[0], stamps, by_ms, until_ms)
+    except DeadLettersError as error:
+        raise KafkaUnreachableError(f"the schedule topics cannot be read: {error}") from error
+    return found
+
+
+def _stamp(message: Message) -> Stamp:
+    deliver = dict(message.headers() or []).get(TIMER_DELIVER_MS) or b""
+    deliver_ms = int(deliver) if isinstance(deliver, bytes) and deliver.isdigit() else None
+    return Stamp(message.offset() or 0, message.timestamp()[1], deliver_ms)
+
+
+def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen]) -> None:
+    """Raises the error that ends the command."""
+    marked = [TopicPartition(*place, choice.offset, choice.metadata) for place, choice in chosen.items()]
+    try:
+        group = ConsumerGroupTopicPartitions(settings.group_id, marked)
+        answer = admin.alter_consumer_group_offsets([group])[settings.group_id].result(30)
+        refused = [(place, place.error) for place in answer.topic_partitions if place.error is not None]
     except KafkaException as exception:
-        error = exception.args[0]
-    if error is not None:
+        refused = [(place, exception.args[0]) for place in marked]
+    for place, error in refused:
         raise failure(
             error,
-            f"progress of {place.topic}-{partition} cannot be set: {error.str()}; "
+            f"progress of {place.topic}-{place.partition} cannot be set: {error.str()}; "
             "stop every sidecar of the group and wait for the session timeout (10 s)",
         )
-    if as_json:
-        typer.echo(json.dumps({"topic": place.topic, "partition": partition, "offset": offset}))
-    else:
-        is_wheel = settings.topic_names.kind(place.topic) is TopicKind.WHEEL
-        skipped = "; what waits before it is skipped, what was delivered behind it comes again" if is_wheel else ""
-        typer.echo(f"{place.topic}-{partition} goes on at offset {offset}{skipped}")
 
 
 def _needed_from(settings: Settings, found: TopicPartition) -> int | None:

@@ -16,7 +16,8 @@ from connectors.contract import Headers
 from connectors.kafka import HEADER_ERRORS, common_config
 from connectors.kafka_errors import is_about_group
 from sidecar.cli.options import with_settings
-from sidecar.cli.scheduling import SETTINGS, duration_ms, scheduled_producer
+from sidecar.cli.scheduling import SETTINGS, scheduled_producer
+from sidecar.cli.times import duration_ms
 from sidecar.errors import TimewheelError
 from sidecar.kafka import topics
 from sidecar.kafka.failure import failure

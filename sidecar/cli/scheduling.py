@@ -4,19 +4,18 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.durations import DurationError, parse_duration_ms
 from connectors.kafka import common_config
 from connectors.kafka_errors import MISSING
 from connectors.producer import ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError
+from sidecar.cli.times import duration_ms, time_of
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.kafka import topics
 from sidecar.kafka.clients import options_refused
@@ -103,21 +102,7 @@ def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:
     """The producer's argument for one of ``--delay`` and ``--at``."""
     if delay is not None:
         return {"delay_ms": duration_ms("--delay", delay)}
-    try:
-        deliver_at = datetime.fromisoformat(at or "")
-    except ValueError as error:
-        raise UsageError(f"--at '{at}' is not an ISO 8601 time, such as 2030-01-31T09:00:00+01:00") from error
-    if deliver_at.utcoffset() is None:
-        raise UsageError(f"--at '{at}' has no time zone; add one, such as {deliver_at.isoformat()}+00:00")
-    return {"deliver_at": deliver_at}
-
-
-def duration_ms(option: str, text: str) -> int:
-    """An option's duration in milliseconds."""
-    try:
-        return parse_duration_ms(text)
-    except DurationError as error:
-        raise UsageError(f"{option}: {error}") from error
+    return {"deliver_at": time_of("--at", at or "")}
 
 
 def receipts(words: list[str]) -> list[Receipt]:

@@ -11,7 +11,7 @@ from sidecar.dispatch.dead_letters import Size, dead_letter, too_large
 from sidecar.dispatch.destinations import Destinations, Verdicts, unknown_partition
 from sidecar.dispatch.transactions import Publishing, TransactionAbortedError, lost_in
 from sidecar.errors import ClientsLostError
-from sidecar.records import Outgoing, Rejection, brought_by
+from sidecar.records import DUE_MS, HEADERS, KEY, OFFSET, SOURCE_HEADERS, TOPIC, Outgoing, Rejection, brought_by
 from sidecar.source import Draft, Source
 
 Coordinates = tuple[str, int, int]
@@ -50,7 +50,7 @@ class DequeuePut:
         """
         coordinates = coordinates_of(source, record)
         refused = self._refused.get(source, {})
-        if coordinates in refused or coordinates in self.rejections or isinstance(record[0], Rejection):
+        if coordinates in refused or coordinates in self.rejections or isinstance(record[TOPIC], Rejection):
             self._letter_size[coordinates] = self._letter_size.get(coordinates, Size.WHOLE).smaller()
         else:
             self._refused[source] = {**refused, coordinates: rejection}
@@ -87,7 +87,7 @@ class DequeuePut:
                         publishing.look_up(self._destinations.changed.pop())
                 if trace:
                     headers = [*headers, (TIMER_DEQUEUE_MS, b"%d" % now_ms)]
-                    record = (*record[:4], headers, *record[5:])
+                    record = (*record[:HEADERS], headers, *record[DUE_MS:])
                 try:
                     produce(topic, value, key, partition, None, None, 0, headers)
                 except (BufferError, KafkaException):
@@ -101,7 +101,7 @@ class DequeuePut:
 
     def topic_of(self, source: Source, record: Outgoing) -> str:
         """Where it has gone in the transaction in hand."""
-        topic = record[0]
+        topic = record[TOPIC]
         return self._dead_letter_topic if isinstance(topic, Rejection) or self.is_buried(source, record) else topic
 
     def committed(self) -> None:
@@ -133,7 +133,7 @@ class DequeuePut:
         keyless = self._destinations.known_of_keyless(topic)
         if keyless is None:
             partitions[topic] = verdict
-        elif record[2] is None:
+        elif record[KEY] is None:
             return keyless
         return None if partition < verdict else unknown_partition(topic, partition, verdict)
 
@@ -171,7 +171,7 @@ class DequeuePut:
             letter = dead_letter(
                 self._dead_letter_topic,
                 rejection,
-                (*record[:6], coordinates[2], record[7]),
+                (*record[:OFFSET], coordinates[2], record[SOURCE_HEADERS]),
                 source_topic=source.topic,
                 source_partition=source.partition,
                 size=size,
@@ -184,10 +184,10 @@ class DequeuePut:
 
 
 def _topics_of(drafts: Sequence[Draft]) -> set[str]:
-    return {record[0] for _, records in drafts for record in records if not isinstance(record[0], Rejection)}
+    return {record[TOPIC] for _, records in drafts for record in records if not isinstance(record[TOPIC], Rejection)}
 
 
 def coordinates_of(source: Source, record: Outgoing) -> Coordinates:
     """Where it stands: a message that a replacement brings, at the replacement, not at what has decided it."""
     replacement = brought_by(record, source.topic)
-    return source.topic, source.partition, record[6] if replacement is None else replacement
+    return source.topic, source.partition, record[OFFSET] if replacement is None else replacement

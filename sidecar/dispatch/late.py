@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sidecar.records import Outgoing
+from sidecar.records import OFFSET, Outgoing
 from sidecar.sizes import bytes_of, size_of
 
 
@@ -41,7 +41,7 @@ class Late:
     @property
     def first_offset(self) -> int | None:
         """The lowest offset of all."""
-        return self._batches[0].records[0][6] if self._batches else None
+        return self._batches[0].records[0][OFFSET] if self._batches else None
 
     @property
     def first_arrived_ms(self) -> int | None:
@@ -56,7 +56,8 @@ class Late:
     def add(self, arrived_ms: int, records: list[Outgoing]) -> None:
         """Records in offset order, none below any that is here."""
         if records:
-            if self._batches and self._batches[-1].records[-1][6] == records[0][6]:  # one offset is one batch's
+            # One offset is one batch's.
+            if self._batches and self._batches[-1].records[-1][OFFSET] == records[0][OFFSET]:
                 before = self._batches.pop()
                 self._count(before, -1)
                 records = before.records + records
@@ -118,7 +119,7 @@ def _fitting(records: list[Outgoing], max_records: int, max_bytes: int) -> int:
     """How many of the first fit, at least one; those with one offset stay together."""
     count = size_bytes = 0
     for record in records:
-        is_new = count == 0 or record[6] != records[count - 1][6]
+        is_new = count == 0 or record[OFFSET] != records[count - 1][OFFSET]
         if is_new and count and (count >= max_records or size_bytes >= max_bytes):
             break
         size_bytes += size_of(record)

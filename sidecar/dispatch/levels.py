@@ -30,7 +30,7 @@ from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import DUE_MS, OFFSET, Outgoing, Rejection
 from sidecar.sizes import bytes_of, size_of
 
 
@@ -68,7 +68,7 @@ class Chunk:
         self.records = records
         self.size_bytes = size_bytes
         self.latest_due_ms = latest_due_ms
-        self.due_ms_max = max([record[5] for record in records])
+        self.due_ms_max = max([record[DUE_MS] for record in records])
 
     @property
     def is_cut(self) -> bool:
@@ -82,7 +82,7 @@ class Chunk:
             return self, None
         count = size_bytes = 0
         for record in records:
-            if count == max_records or record[5] > now_ms or (count and size_bytes >= max_bytes):
+            if count == max_records or record[DUE_MS] > now_ms or (count and size_bytes >= max_bytes):
                 break
             size_bytes += size_of(record)
             count += 1
@@ -223,11 +223,11 @@ class LevelPartition(ReadAhead):
         while len(self._waiting) > first_cut:
             chunk = self._waiting.pop()
             self._count(chunk, -1)
-            self.position = chunk.records[0][6]
-        while self._rejected and self._rejected[-1][6] >= self.position:
+            self.position = chunk.records[0][OFFSET]
+        while self._rejected and self._rejected[-1][OFFSET] >= self.position:
             record = self._rejected.pop()
             self._rejected_bytes -= size_of(record)
-            self._rejected_below = record[6]
+            self._rejected_below = record[OFFSET]
         return True
 
     def _reject(self, message: Message, offset: int, rejection: Rejection, headers: Headers, now_ms: int) -> None:
@@ -288,7 +288,7 @@ class LevelPartition(ReadAhead):
     def progress(self) -> tuple[int, str]:
         """Offset and metadata to commit with what has been taken."""
         offset = self._done_below
-        rejected_below = self._rejected[0][6] if self._rejected else self._rejected_below
+        rejected_below = self._rejected[0][OFFSET] if self._rejected else self._rejected_below
         return offset, LevelProgress(rejected_below if rejected_below > offset else 0).encode()
 
     @property
@@ -299,8 +299,8 @@ class LevelPartition(ReadAhead):
     @property
     def _done_below(self) -> int:
         """The first offset that is neither published nor, for one that was rejected ahead of its time, buried."""
-        waiting = self._waiting[0].records[0][6] if self._waiting else self.position
-        return min(waiting, self._rejected[0][6]) if self._rejected else waiting
+        waiting = self._waiting[0].records[0][OFFSET] if self._waiting else self.position
+        return min(waiting, self._rejected[0][OFFSET]) if self._rejected else waiting
 
     def confirm(self) -> None:
         """What was taken is published and the progress committed."""

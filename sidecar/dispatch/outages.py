@@ -27,7 +27,7 @@ from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
 from sidecar.dispatch.transactions import Refusal
 from sidecar.intake.copies import Copied, Copies
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import DUE_MS, HEADERS, OFFSET, PARTITION, TOPIC, VALUE, Outgoing, Rejection
 
 POSTPONED_AT_LEAST_MS = 5_000
 POSTPONED_AT_MOST_MS = 60_000
@@ -212,7 +212,7 @@ class Outages:
             wheel_partition: of the wheel topic, the one that the records come from; BY_KEY: they come from a level.
         """
         return [
-            self._postponed(record, now_ms, wheel_partition) if record[0] in self._away else record
+            self._postponed(record, now_ms, wheel_partition) if record[TOPIC] in self._away else record
             for record in records
         ]
 
@@ -230,29 +230,29 @@ class Outages:
         elif (partition_of_key(key or b"", partitions) if partition == BY_KEY else partition) not in away:
             return record
         headers = self._headers(record, topic, now_ms, is_from_wheel=wheel_partition != BY_KEY)
-        return self._names.wheel, wheel_partition, key, record[3], headers, *record[5:]
+        return self._names.wheel, wheel_partition, key, record[VALUE], headers, *record[DUE_MS:]
 
     def _headers(self, record: Outgoing, topic: str, now_ms: int, *, is_from_wheel: bool) -> Headers:
         assert self._copies is not None
         headers: Headers = []
         given: dict[str, bytes] = {}
-        for header in record[4]:
+        for header in record[HEADERS]:
             name, value = header
             if name in _GIVEN:
                 given[name] = value or b""
             else:
                 headers.append(header)
         headers.append((REAL_TOPIC, topic.encode()))
-        if record[1] != BY_KEY:
-            headers.append((REAL_QID, b"%d" % record[1]))
+        if record[PARTITION] != BY_KEY:
+            headers.append((REAL_QID, b"%d" % record[PARTITION]))
         due_ms, rolls = int(given[TIMER_OUT_MS]), int(given.get(TIMER_ROLL_TIMES, 0))
         # As long again as it has waited: an outage of a minute costs a handful of copies.
         wait_ms = min(max(now_ms - due_ms, POSTPONED_AT_LEAST_MS), POSTPONED_AT_MOST_MS)
-        copied = Copied(record[6] if is_from_wheel else None, rolls, now_ms + wait_ms)
+        copied = Copied(record[OFFSET] if is_from_wheel else None, rolls, now_ms + wait_ms)
         return headers + self._copies.headers(given[UNIQ_KEY], due_ms, copied)
 
 
 def is_postponed(record: Outgoing) -> bool:
     """Whether it is such a copy, on its way to the wheel."""
-    headers = record[4]
+    headers = record[HEADERS]
     return bool(headers) and headers[-1][0] == TIMER_NOT_BEFORE_MS

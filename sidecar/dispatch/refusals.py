@@ -16,7 +16,7 @@ from sidecar.dispatch.dead_letters import TOO_LARGE_REMEDY
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.transactions import Refusal
-from sidecar.records import Rejection
+from sidecar.records import KEY, OFFSET, Rejection
 from sidecar.source import Draft, Source
 
 WHATEVER_ITS_SIZE = CLOSED | {KafkaError.INVALID_RECORD}
@@ -73,7 +73,7 @@ def find(
 
 def stand_alone(drafts: Sequence[Draft]) -> bool:
     """Whether no smaller transaction can be made of them: one record, or what one record brings."""
-    return len({(draft.source, record[6]) for draft in drafts for record in draft.records}) == 1
+    return len({(draft.source, record[OFFSET]) for draft in drafts for record in draft.records}) == 1
 
 
 class Refusals:
@@ -117,7 +117,7 @@ class Refusals:
             self._put.refuse(source, record, rejection_of(refusal))
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self._destinations.refuses(topic, rejection_of(refusal))
-            elif error.code() == KafkaError.INVALID_RECORD and record[2] is None:  # a compacted topic
+            elif error.code() == KafkaError.INVALID_RECORD and record[KEY] is None:  # a compacted topic
                 self._destinations.refuses_keyless(topic, rejection_of(refusal))
         return waiting
 

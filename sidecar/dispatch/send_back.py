@@ -21,7 +21,7 @@ from sidecar.dispatch.read_ahead import ReadAhead
 from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse_send_back import SendBackParser
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import HEADERS, Outgoing, Rejection
 
 
 class SendBackPartition(ReadAhead):
@@ -190,7 +190,7 @@ class SendBackPartition(ReadAhead):
 
 
 def _unless_refused(record: Outgoing, refused: dict[bytes | None, Rejection]) -> Outgoing:
-    for name, topic in record[4]:
+    for name, topic in record[HEADERS]:
         if name == REAL_TOPIC and topic in refused:
             return (refused[topic], *record[1:])
     return record

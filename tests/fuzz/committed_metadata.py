@@ -27,6 +27,7 @@ SEEDS = (
     )
     .encode()
     .encode(),
+    WheelProgress.due_after(NOW_MS, 700, "", NOW_MS).encode().encode(),
     b"somebody else's",
     b'{"l":0,"p":[[]]}',
     b'{"x":' + b"[" * 2_000,

@@ -8,7 +8,7 @@ from connectors.kafka import BY_KEY
 from sidecar.dispatch.wheel.cancels import Pending
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Replace, Schedule
-from sidecar.records import BROUGHT_DUE_MS, Outgoing
+from sidecar.records import BROUGHT_DUE_MS, HEADERS, TOPIC, Outgoing
 
 
 class WheelCopies:
@@ -51,7 +51,7 @@ class WheelCopies:
 
     def ids_among(self, records: Iterable[Outgoing]) -> list[bytes]:
         """The ids of those of the records that are such copies, or postponed ones."""
-        own = [dict(record[4]) for record in records if record[0] == self._topic]
+        own = [dict(record[HEADERS]) for record in records if record[TOPIC] == self._topic]
         ids = [names.get(UNIQ_KEY) for names in own if TIMER_ROLL_TIMES in names]
         return [uniq_key for uniq_key in ids if uniq_key is not None]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from connectors.header_names import UNIQ_KEY
 from sidecar.dispatch.wheel.cancels import speaks_of
 from sidecar.intake.parse_wheel import Cancel, Replace
-from sidecar.records import Outgoing, Rejection
+from sidecar.records import HEADERS, TOPIC, Outgoing, Rejection
 
 
 class InHand:
@@ -33,8 +33,8 @@ class InHand:
         if self._topics is None:
             self._topics = {}
             for record in self.records:
-                if not isinstance(record[0], Rejection):
-                    uniq_key = next((value for name, value in record[4] if name == UNIQ_KEY and value), b"")
+                if not isinstance(record[TOPIC], Rejection):
+                    uniq_key = next((value for name, value in record[HEADERS] if name == UNIQ_KEY and value), b"")
                     self._topics.setdefault(uniq_key, set()).add(self._real_topic(record))
         is_named = any(speaks_of(request, topic) for topic in self._topics.get(request.uniq_key, ()))
         self.is_awaited = self.is_awaited or is_named

@@ -36,7 +36,7 @@ from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
 from sidecar.plan import Plan
-from sidecar.records import Outgoing, Rejection, encode_headers, for_disk
+from sidecar.records import DUE_MS, OFFSET, Outgoing, Rejection, encode_headers, for_disk
 from sidecar.store.errors import SlotConflict
 
 HITS_AHEAD_MAX = 200
@@ -234,14 +234,14 @@ class WheelIntake:
         staged = zip(records, *times_and_ids, rolls or repeat(False), strict=False)
         schedules = self._staging.schedules
         if is_replayed:
-            schedules += [one for one in staged if (one[1], one[0][6]) > self.watermark]
+            schedules += [one for one in staged if (one[1], one[0][OFFSET]) > self.watermark]
         elif not is_any_due:
             schedules += staged
         else:
             self._apply_cancels_before(first, now_ms)
             if not is_all_due:
                 schedules += [one for one in staged if one[1] > now_ms]
-                records = [record for record in records if record[5] <= now_ms]
+                records = [record for record in records if record[DUE_MS] <= now_ms]
             self._arriving += records
 
     def _stage_each(self, messages: Sequence[Message], headers: Sequence[Headers | None], now_ms: int) -> bool:
@@ -410,7 +410,7 @@ class WheelIntake:
         if self._staging:
             self.position = self._staging.first_offset
             self._staging.forget_from(self.position)
-            self._late.drop(lambda record: record[6] >= self.position)
+            self._late.drop(lambda record: record[OFFSET] >= self.position)
         self.decisions.undo_from(self.position)
         self.brought = {offset: at for offset, at in self.brought.items() if at < self.position}
         self.pause.begin(error)

@@ -44,11 +44,11 @@ from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import Outgoing, brought_by
+from sidecar.records import DUE_MS, OFFSET, TOPIC, Outgoing, brought_by
 from sidecar.sizes import bytes_of
 from sidecar.store.errors import StoreError
 from sidecar.store.files import FileSystem
-from sidecar.store.opening import open_store
+from sidecar.store.opening import Opened, open_store
 from sidecar.store.recovery import Owner
 
 READS_FIRST_MS = 5_000
@@ -191,9 +191,12 @@ class WheelPartition:
         self._looking: Generator[None, None, None] | None = None
         # Due at once: a process that never lives long must not leave it where it is.
         self._looked_ms = self._monotonic_ms() - LOOK_EVERY_MS
+        self._log_opening(opened, owner, start, progress)
+
+    def _log_opening(self, opened: Opened, owner: Owner, start: Start, progress: WheelProgress) -> None:
         log.info(
             "wheel opened",
-            partition=partition,
+            partition=self.partition,
             found=str(opened.case),
             read_from=self.position,
             committed=start.offset,
@@ -202,7 +205,7 @@ class WheelPartition:
         if opened.was_of is not None and opened.was_of[:3] != owner[:3]:
             log.warning(
                 "files of another",
-                partition=partition,
+                partition=self.partition,
                 cluster_id=opened.was_of.cluster_id,
                 topic_id=opened.was_of.topic_id,
                 group_id=opened.was_of.group_id,
@@ -213,7 +216,7 @@ class WheelPartition:
         if start.offset > start.begin_offset and start.is_offset_alone:
             log.warning(
                 "wheel begins anew",
-                partition=partition,
+                partition=self.partition,
                 committed=start.offset,
                 operator_action="nothing: 'timewheel progress set' skips what waits before; to "
                 "have it delivered, stop all sidecars of the group, and choose an earlier offset",
@@ -221,7 +224,7 @@ class WheelPartition:
         if self._is_plan_old:
             log.warning(
                 "settings not taken over",
-                partition=partition,
+                partition=self.partition,
                 plans=len(progress.plans.since),
                 lowest_needed=progress.lowest_needed,
                 operator_action="start again once the oldest pending messages are delivered; until then roll_window, "
@@ -359,7 +362,7 @@ class WheelPartition:
             self._ready.load(until_ms, max_records)
             stored = self._ready.take(until_ms, max_records, max_bytes)
             if stored:
-                watermark = max(watermark, (stored[-1][5], stored[-1][6]))
+                watermark = max(watermark, (stored[-1][DUE_MS], stored[-1][OFFSET]))
                 records = records + stored if records else stored
                 max_records -= len(stored)
             if arrived_ms is None or max_records <= 0 or self._is_more_due(until_ms):
@@ -567,5 +570,5 @@ def _last_key(records: list[Outgoing]) -> tuple[int, int]:
 
     Neither they nor others that are due at that time lie beyond it. Rejected records have no due time.
     """
-    last_ms = max([record[5] for record in records if type(record[0]) is str], default=-1)
-    return last_ms, records[-1][6]
+    last_ms = max([record[DUE_MS] for record in records if type(record[TOPIC]) is str], default=-1)
+    return last_ms, records[-1][OFFSET]

@@ -15,6 +15,8 @@ from sidecar.plan import Plan, Plans
 
 NOTHING_DONE = (-1, -1)
 
+NO_PLANS = Plans(())
+
 PLANS_MAX_BYTES = 2_000
 """Most that all plans together may take: half of what brokers keep of a commit's metadata
 (``offset.metadata.max.bytes``). With RocketMQ's levels more than ten plans fit."""
@@ -31,7 +33,9 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     watermark: tuple[Int64, Int64] = msgspec.field(name="w", default=NOTHING_DONE)
     lowest_needed: Offset = msgspec.field(name="l")
-    plans: Plans = msgspec.field(name="p")
+    plans: Plans = msgspec.field(name="p", default=NO_PLANS)
+    is_set: bool = msgspec.field(name="set", default=False)
+    """Whether an operator has set it, who need not know the plan: the sidecar that begins there does."""
     hits_ahead: tuple[Offset, ...] = msgspec.field(name="h", default=())
     """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
     beyond that, so that they would find nothing when they are read again."""
@@ -62,15 +66,46 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """
         if metadata in ("", SET_BY_OPERATOR):
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)), begun_ms=now_ms)
+        progress = cls.read(metadata, committed_offset)
+        plans = progress.plans if progress.plans.since else Plans(((progress.lowest_needed, plan),))
+        changed = plans.changed(committed_offset, plan)
+        if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
+            changed = plans
+        return msgspec.structs.replace(progress, plans=changed, is_set=False)
+
+    @classmethod
+    def read(cls, metadata: str, committed_offset: int) -> "WheelProgress":
+        """What was committed, as it stands there.
+
+        Raises:
+            ProgressError: the metadata is not ours.
+        """
         try:
             progress = msgspec.json.decode(metadata, type=cls)
             _check(progress, committed_offset)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise ProgressError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
-        changed = progress.plans.changed(committed_offset, plan)
-        if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
-            return progress
-        return msgspec.structs.replace(progress, plans=changed)
+        return progress
+
+    @classmethod
+    def due_after(cls, due_by_ms: int, begin_offset: int, committed: str, now_ms: int) -> "WheelProgress":
+        """Progress that begins now, for an operator who knows by when what was due has been delivered.
+
+        Args:
+            begin_offset: the log's beginning.
+            committed: the metadata before; if it can be read, records are timed as it says.
+        """
+        try:
+            plans = msgspec.json.decode(committed, type=cls).plans
+        except (msgspec.MsgspecError, RecursionError):
+            plans = NO_PLANS
+        return cls(watermark=(due_by_ms + 1, -1), lowest_needed=begin_offset, plans=plans, is_set=True, begun_ms=now_ms)
+
+    def kept_from(self, begin_offset: int) -> "WheelProgress":
+        """With what a log that begins there still holds."""
+        gone = max(0, begin_offset - self.lowest_needed)
+        buried = tuple(ahead - gone for ahead in self.buried if ahead >= gone)
+        return msgspec.structs.replace(self, lowest_needed=self.lowest_needed + gone, buried=buried)
 
 
 def needed_from(metadata: str, committed_offset: int) -> int | None:
@@ -88,7 +123,7 @@ def _check(progress: WheelProgress, committed_offset: int) -> None:
     if progress.lowest_needed > committed_offset:
         raise ValueError("a rebuild would begin behind the committed offset")
     offsets = [since for since, _ in progress.plans.since]
-    if not offsets or offsets != sorted(offsets):
+    if not (offsets or progress.is_set) or offsets != sorted(offsets):
         raise ValueError("the plans are in no order")
     for _, plan in progress.plans.since:
         if plan.precision_ms < 1 or plan.roll_window_ms < 2 * plan.precision_ms:

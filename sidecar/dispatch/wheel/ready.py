@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 
-from sidecar.records import Outgoing, decode_record
+from sidecar.records import OFFSET, Outgoing, decode_record
 from sidecar.sizes import size_of
 from sidecar.store.layout import Int64Array
 from sidecar.store.timer_store import Loaded, TimerStore
@@ -324,7 +324,7 @@ class Ready:
         at_watermark = np.flatnonzero(loaded.act_ms == done_ms)
         if len(at_watermark):
             payloads = self._store.read(loaded.payload_pos[at_watermark], loaded.payload_size[at_watermark])
-            kept[at_watermark] = [decode_record(payload)[6] > done_offset for payload in payloads]
+            kept[at_watermark] = [decode_record(payload)[OFFSET] > done_offset for payload in payloads]
         return loaded.where(kept)
 
 

@@ -15,7 +15,7 @@ from sidecar.dispatch.wheel.ready import Joined, Ready
 from sidecar.dispatch.wheel.taking_out import Named, TakingOut
 from sidecar.dispatch.wheel.view import WheelView
 from sidecar.intake.parse_wheel import Replace
-from sidecar.records import Outgoing, encode_record
+from sidecar.records import OFFSET, Outgoing, encode_record
 from sidecar.store.errors import SlotConflict
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
@@ -46,7 +46,7 @@ class Staging:
     def first_offset(self) -> int:
         """The lowest offset of all that is staged."""
         return min(
-            [*(staged[0][6] for staged in self.schedules[:1]), *(pending.offset for pending in self.cancels[:1])]
+            [*(staged[0][OFFSET] for staged in self.schedules[:1]), *(pending.offset for pending in self.cancels[:1])]
         )
 
     @property
@@ -109,11 +109,11 @@ class Staging:
 
     def _offsets(self) -> list[int]:
         """The offsets of all that is staged, in order."""
-        schedules = [staged[0][6] for staged in self.schedules]
+        schedules = [staged[0][OFFSET] for staged in self.schedules]
         return sorted([*schedules, *(pending.offset for pending in self.cancels)]) if self.cancels else schedules
 
     def _schedules_below(self, offset: int) -> int:
-        return bisect_left(self.schedules, offset, key=lambda staged: staged[0][6])
+        return bisect_left(self.schedules, offset, key=lambda staged: staged[0][OFFSET])
 
     def _cancels_below(self, offset: int) -> int:
         return bisect_left(self.cancels, offset, key=lambda pending: pending.offset)
@@ -126,7 +126,10 @@ class Staging:
             return {}
         named = Named(cancels)
         left = [
-            staged for staged in schedules if not (staged[3] in named and named.hit(staged[3], staged[4], staged[0][6]))
+            staged
+            for staged in schedules
+            for record, _, _, uniq_key, topic, _ in (staged,)
+            if not (uniq_key in named and named.hit(uniq_key, topic, record[OFFSET]))
         ]
         with self._taking_out.of(named, watermark) as deleted:
             if left:
@@ -152,4 +155,4 @@ class Staging:
         )
         for number in np.flatnonzero(stored.act_ms < self._ready.loaded_until_ms).tolist():
             record = records[number]
-            self._ready.join(Joined((act_ms[number], record[6]), record, stored.where(np.array([number]))))
+            self._ready.join(Joined((act_ms[number], record[OFFSET]), record, stored.where(np.array([number]))))

@@ -9,7 +9,7 @@ from connectors.header_names import UNIQ_KEY
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.wheel.cancels import Pending, speaks_of
 from sidecar.dispatch.wheel.ready import Ready
-from sidecar.records import Outgoing, Rejection, decode_record
+from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, decode_record
 from sidecar.store.errors import StoreError
 from sidecar.store.id_hash import hash_ids
 from sidecar.store.layout import Int64Array
@@ -72,20 +72,20 @@ class TakingOut:
 
     def _remove(self, named: Named, watermark: tuple[int, int]) -> Loaded:
         def is_hit(record: Outgoing) -> bool:
-            for name, value in record[4]:
-                if name == UNIQ_KEY and value in named and named.hit(value, self._real_topic(record), record[6]):
+            for name, value in record[HEADERS]:
+                if name == UNIQ_KEY and value in named and named.hit(value, self._real_topic(record), record[OFFSET]):
                     return True
             return False
 
         id_hashes = named.id_hashes
         # 1. What waits for the next transaction, then what is loaded: both are in memory.
-        self._late.drop(lambda record: not isinstance(record[0], Rejection) and is_hit(record))
+        self._late.drop(lambda record: not isinstance(record[TOPIC], Rejection) and is_hit(record))
         removed = [self._ready.drop(is_hit, id_hashes)]
         # 2. What is on disk only. Also where something was found: a message with the same id that is left now would be
         #    taken out after a restart, when all of them are on disk.
         found = self._store.find(id_hashes, max(self._ready.loaded_until_ms, watermark[0]))
         records = map(decode_record, self._store.read(found.payload_pos, found.payload_size))
         # Before the first slot is loaded, the store also tells of what is done.
-        kept = [(record[5], record[6]) > watermark and is_hit(record) for record in records]
+        kept = [(record[DUE_MS], record[OFFSET]) > watermark and is_hit(record) for record in records]
         removed.append(found.where(np.array(kept, np.bool_)))
         return Loaded.joined(removed)

@@ -11,7 +11,7 @@ from sidecar.dispatch.late import Late
 from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
 from sidecar.dispatch.wheel.ready import Ready
 from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
-from sidecar.records import Outgoing, Rejection, decode_record
+from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
 
@@ -92,7 +92,7 @@ class WheelView:
             return None
         position, size = found.oldest
         (payload,) = self._store.read(np.array([position]), np.array([size], np.int32))
-        return decode_record(payload)[6]
+        return decode_record(payload)[OFFSET]
 
     def figures(self) -> WheelFigures:
         """For metrics."""
@@ -156,13 +156,13 @@ class WheelView:
         found = []
         for begin in range(0, len(late), COMPARED_AT_ONCE):
             for arrived_ms, record in late[begin : begin + COMPARED_AT_ONCE]:
-                act_ms = record[5] or arrived_ms  # what a replacement brings goes as soon as it can
+                act_ms = record[DUE_MS] or arrived_ms  # what a replacement brings goes as soon as it can
                 if (
                     query.from_ms <= act_ms < query.until_ms
-                    and not isinstance(record[0], Rejection)
-                    and (uniq_key is None or uniq_key in record[4])
+                    and not isinstance(record[TOPIC], Rejection)
+                    and (uniq_key is None or uniq_key in record[HEADERS])
                     and (query.topic is None or query.topic == self.real_topic(record))
-                    and (query.after is None or Cursor(act_ms, self._partition, record[6]) > query.after)
+                    and (query.after is None or Cursor(act_ms, self._partition, record[OFFSET]) > query.after)
                 ):
                     found.append((act_ms, record))
             yield
@@ -180,22 +180,22 @@ class WheelView:
     def _offset(self, loaded: Loaded, number: int) -> int:
         one = slice(number, number + 1)
         (payload,) = self._store.read(loaded.payload_pos[one], loaded.payload_size[one])
-        return int(decode_record(payload)[6])
+        return int(decode_record(payload)[OFFSET])
 
     def _describe(self, record: Outgoing, act_ms: int) -> PendingMessage:
-        headers = dict(record[4])
-        deliver_ms = headers.get(TIMER_DELIVER_MS if record[0] == self._topic else TIMER_OUT_MS)
+        headers = dict(record[HEADERS])
+        deliver_ms = headers.get(TIMER_DELIVER_MS if record[TOPIC] == self._topic else TIMER_OUT_MS)
         return PendingMessage(
             id=id_text(headers.get(UNIQ_KEY) or b""),
             topic=self.real_topic(record),
-            deliver_ms=int(deliver_ms) if deliver_ms else record[5],
+            deliver_ms=int(deliver_ms) if deliver_ms else record[DUE_MS],
             partition=self._partition,
-            offset=record[6],
+            offset=record[OFFSET],
             act_ms=act_ms,
         )
 
     def real_topic(self, record: Outgoing) -> str:
         """Where a record goes in the end, also where its next step is a roll."""
-        if record[0] != self._topic:
-            return str(record[0])
-        return next((value.decode() for name, value in record[4] if name == REAL_TOPIC and value), "")
+        if record[TOPIC] != self._topic:
+            return str(record[TOPIC])
+        return next((value.decode() for name, value in record[HEADERS] if name == REAL_TOPIC and value), "")

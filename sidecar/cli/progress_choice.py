@@ -1,0 +1,124 @@
+"""Where a partition may go on, as an operator chooses it: what is committed for each choice, and in words.
+
+beginning   all that the log holds comes again
+end         all that waits is skipped
+an offset   on a level, what lies before it is skipped; on the wheel also what waits there
+remaining   as before, with what retention has left: nothing comes again, and nothing more is lost
+due after   what was due by then counts as delivered, all else does not
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
+from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.errors import UsageError
+from sidecar.intake.progress import SET_BY_OPERATOR, Mark, ProgressError
+
+
+class Log(NamedTuple):
+    """What Kafka holds of a partition."""
+
+    begin_offset: int
+    end_offset: int
+
+
+class Stamp(NamedTuple):
+    """When a record was made, and when it asks to be delivered; None where it names no such time."""
+
+    offset: int
+    timestamp_ms: int
+    deliver_ms: int | None = None
+
+
+class Chosen(NamedTuple):
+    """What is committed."""
+
+    offset: int
+    metadata: str
+    words: str
+
+
+def stamped_by_ms(names: TopicNames, levels: DelayLevels, topic: str, due_by_ms: int) -> int:
+    """Of the records that count as delivered, the latest timestamp: of a level its delay before they were due."""
+    level = names.level_of(topic)
+    return due_by_ms if level is None else due_by_ms - levels.delay_ms(level)
+
+
+def first_undelivered(names: TopicNames, topic: str, stamps: Iterable[Stamp], by_ms: int, until_ms: int) -> int | None:
+    """Where reading goes on, if what was stamped by a time has been read; None: at the end.
+
+    On a level the first record that is stamped later has held up all behind it, unless its stamp is no time that was.
+    The wheel does not wait: behind the last that was stamped by then nothing has been read, and before it all that is
+    not due since. One that was due before it was made is read again in any case.
+
+    Args:
+        stamps: from the first record on that is stamped later.
+        until_ms: what is stamped after that has a clock that is wrong.
+    """
+    if names.kind(topic) is not TopicKind.WHEEL:
+        first: int | None = None
+        for stamp in stamps:
+            first = stamp.offset if first is None else first
+            if by_ms < stamp.timestamp_ms <= until_ms:
+                return stamp.offset
+        return first
+    behind: int | None = None
+    made_late: int | None = None
+    for stamp in stamps:
+        behind = stamp.offset if behind is None else behind
+        if stamp.timestamp_ms <= by_ms:
+            behind = stamp.offset + 1
+        elif made_late is None and stamp.deliver_ms is not None and stamp.deliver_ms <= by_ms:
+            made_late = stamp.offset
+    return behind if made_late is None else min(made_late, behind or 0)
+
+
+def at_offset(names: TopicNames, place: Place, offset: int) -> Chosen:
+    """Beginning, end, or any offset."""
+    is_wheel = names.kind(place[0]) is TopicKind.WHEEL
+    skipped = "; what waits before it is skipped, what was delivered behind it comes again" if is_wheel else ""
+    return Chosen(offset, SET_BY_OPERATOR, f"goes on at offset {offset}{skipped}")
+
+
+def due_after(
+    names: TopicNames, place: Place, log: Log, undelivered: int | None, committed: str, due_by_ms: int, now_ms: int
+) -> Chosen:
+    """Everything due by a time counts as delivered, and nothing else; the wheel is read again from the log's beginning.
+
+    Args:
+        undelivered: the `first_undelivered`.
+        committed: the metadata; where it can be read, what it says of how records were timed goes on to hold.
+    """
+    offset = log.end_offset if undelivered is None else undelivered
+    metadata = SET_BY_OPERATOR
+    if names.kind(place[0]) is TopicKind.WHEEL:
+        metadata = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms).encode()
+    at = datetime.fromtimestamp(due_by_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return Chosen(offset, metadata, f"goes on at offset {offset}; of what lies before, what was due after {at} waits")
+
+
+def remaining(names: TopicNames, place: Place, log: Log, committed: TopicPartition | None) -> Chosen:
+    """As it is committed, with what the log still holds.
+
+    Raises:
+        UsageError: what is committed does not tell.
+    """
+    name = f"{place[0]}-{place[1]}"
+    if committed is None or committed.offset > log.end_offset:
+        told = "has no committed progress" if committed is None else "has progress beyond its log"
+        raise UsageError(f"{name} {told}: choose beginning, end, an offset or --due-after")
+    offset = max(committed.offset, log.begin_offset)
+    words = f"goes on at offset {offset} with what the log still holds"
+    metadata = committed.metadata or ""
+    is_offset_all = names.kind(place[0]) is not TopicKind.WHEEL or metadata == SET_BY_OPERATOR
+    if is_offset_all or committed.offset < log.begin_offset:
+        return Chosen(offset, SET_BY_OPERATOR, words)
+    try:
+        kept = WheelProgress.read(metadata, offset).kept_from(log.begin_offset)
+    except ProgressError as error:
+        raise UsageError(f"{name}: {error}; choose beginning, end, an offset or --due-after") from error
+    return Chosen(offset, Mark.of(metadata).put_on(kept.encode()), words)
