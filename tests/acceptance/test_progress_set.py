@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -53,7 +54,7 @@ def test_another_tool_that_sets_it_stops_the_partition_which_says_how_to_choose(
     """As ``kafka-consumer-groups --reset-offsets --to-current`` does, it drops what is known of what waits."""
     group_id, end = str(sidecar.settings["group_id"]), 2 * COUNT
 
-    def is_set() -> bool:
+    def is_reset() -> bool:
         current = ConsumerGroupTopicPartitions(group_id, [TopicPartition(wheel_topic(prefix), 0, end)])
         try:
             answer = kafka.admin.alter_consumer_group_offsets([current])[group_id].result(10)
@@ -61,7 +62,7 @@ def test_another_tool_that_sets_it_stops_the_partition_which_says_how_to_choose(
             return False
         return answer.topic_partitions[0].error is None
 
-    wait_until(is_set, "progress is set once the member's session has ended", 30)
+    wait_until(is_reset, "progress is set once the member's session has ended", 30)
     sidecar.start(wait_ready=False)
     wait_until(lambda: "timewheel progress set" in sidecar.get("/readyz")[1], "its partition is stopped", 30)
     assert f"the committed offset {end} stands alone" in sidecar.get("/readyz")[1]
@@ -69,6 +70,23 @@ def test_another_tool_that_sets_it_stops_the_partition_which_says_how_to_choose(
     to_the_end(kafka, prefix, sidecar)
     sidecar.start()
     judge(out, kafka.read([f"{prefix}orders"], COUNT)).assert_exactly_once()
+
+
+def test_what_retention_has_left_goes_on_as_it_was(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, out: Sequence[str], tmp_path: Path
+) -> None:
+    """With the directory lost, too, half of those that wait are nowhere any more."""
+    gone, left = COUNT // 2, [f"waiting{number}" for number in range(COUNT // 2, COUNT)]
+    (removed,) = kafka.admin.delete_records([TopicPartition(wheel_topic(prefix), 0, COUNT + gone)]).values()
+    assert removed.result(30).low_watermark == COUNT + gone
+    sidecar.settings["data_dir"] = tmp_path / "another"
+    sidecar.start(wait_ready=False)
+    wait_until(lambda: "retention has removed records" in sidecar.get("/readyz")[1], "its partition is stopped", 30)
+    assert sidecar.terminate()[0] == 0
+    is_set(kafka, prefix, sidecar, "remaining", "with what the log still holds")
+    sidecar.start()
+    judge([*out, *left], kafka.read([f"{prefix}orders"], COUNT + len(left), 60)).assert_exactly_once()
+    assert sidecar.pending() == 0
 
 
 def group(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> list[str]:
@@ -85,11 +103,15 @@ def shown(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> dict[str, int]:
     return {name: place[name] for name in ("begin", "needed", "committed", "end")}
 
 
-def to_the_end(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+def is_set(kafka: Kafka, prefix: str, sidecar: SidecarProcess, to: str, told: str) -> None:
     options = [*group(kafka, prefix, sidecar), "--topic", wheel_topic(prefix), "--partition", "0"]
 
     def chosen() -> bool:
-        ended = timewheel("progress", "set", *options, "--to", "end")
-        return ended.returncode == 0 and "what waits before it is skipped" in ended.stdout
+        ended = timewheel("progress", "set", *options, "--to", to)
+        return ended.returncode == 0 and told in ended.stdout
 
     wait_until(chosen, "progress is set once the member's session has ended", 30)
+
+
+def to_the_end(kafka: Kafka, prefix: str, sidecar: SidecarProcess) -> None:
+    is_set(kafka, prefix, sidecar, "end", "what waits before it is skipped")
