@@ -221,6 +221,11 @@ def test_every_pod_meets_the_restricted_standard(mode: str) -> None:
         assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
 
 
+def test_another_user_may_write_to_the_files_of_the_one_before() -> None:
+    context = pod_of(one(template({}), "StatefulSet"))["spec"]["securityContext"]
+    assert (context["fsGroup"], context["fsGroupChangePolicy"]) == (10001, "Always")
+
+
 def test_no_secret_stands_in_a_config_map_or_a_pod() -> None:
     found = template(EVERYTHING)
     assert not [each for each in found if each["kind"] == "Secret"], "all of them exist already"
