@@ -14,6 +14,7 @@ are served by ``poll``, which nobody calls for the other admin clients.
     (in the log) Disconnected   the listener wants TLS or a login               security.protocol
     _TRANSPORT and others       refused, no route, too slow                     bootstrap_servers, the network
     none: metadata is answered  where the brokers are, nobody gets to           advertised.listeners
+    none: it is not             packets are dropped, or the brokers hang        the network, the brokers
 """
 
 import logging
@@ -44,7 +45,10 @@ _REMEDIES = {
 }
 """The more telling first: of the causes of several brokers one is told."""
 _REMEDY = "check bootstrap_servers, the network, and that brokers listen there"
-_UNKNOWN_REMEDY = "check bootstrap_servers, and the security settings under kafka"
+_SILENCE = (
+    "check that a firewall or a NetworkPolicy lets connections through to bootstrap_servers, that the brokers are "
+    "well, and the security settings under kafka"
+)
 _ADVERTISED = (
     "bootstrap_servers answer, and send clients on to that address: set advertised.listeners of the brokers to what "
     "can be reached from here, or bootstrap_servers to a listener meant for this network"
@@ -127,7 +131,7 @@ class Probe:
             return answer
         if self._cause is not None and self._cause.remedy == _ADVERTISED:
             return self._cause  # the client has gone on to that address meanwhile, and fails there
-        self._cause = newest or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
+        self._cause = newest or self._cause or self._made(error.str(), _SILENCE)
         return self._cause
 
     def _newest(self) -> Cause | None:

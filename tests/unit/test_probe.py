@@ -100,7 +100,7 @@ def test_a_broker_that_says_nothing_at_all() -> None:
     cause = probe.ask(1)
     assert cause is not None
     assert cause.words == "Broker transport failure"
-    assert "bootstrap_servers" in cause.remedy
+    assert "NetworkPolicy lets connections through to bootstrap_servers" in cause.remedy
 
 
 def test_the_cause_stays_while_nothing_else_is_told_and_goes_with_an_answer() -> None:
