@@ -5,6 +5,7 @@ which is a worker's own data directory, lock included.
 """
 
 import fcntl
+import os
 import re
 import resource
 from collections.abc import Iterator
@@ -63,9 +64,10 @@ def _locked(path: Path, mode: str, in_use_by: str) -> IO[str]:
             path.mkdir(parents=True, exist_ok=True)
         lock: IO[str] = (path / _LOCK).open(mode)
     except OSError as error:
-        raise DataDirectoryError(
-            f"data_dir {path} cannot be used: {error.strerror}; name a directory that this user may write"
-        ) from error
+        remedy = "name a directory that this user may write"
+        if isinstance(error, PermissionError) and path.is_dir():
+            remedy = f"let user {os.geteuid()} write to all that is in it, or {remedy}; it is a cache of Kafka"
+        raise DataDirectoryError(f"data_dir {path} cannot be used: {error.strerror}; {remedy}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -12,8 +12,10 @@ are served by ``poll``, which nobody calls for the other admin clients.
     "SSL handshake failed"      TLS is spoken to a listener that does not       security.protocol
     "SSL connection closed …"   the same, where the listener was quick to go    security.protocol
     (in the log) Disconnected   the listener wants TLS or a login               security.protocol
+    "Invalid response size"     another server than Kafka answers, or TLS       bootstrap_servers, security.protocol
     _TRANSPORT and others       refused, no route, too slow                     bootstrap_servers, the network
     none: metadata is answered  where the brokers are, nobody gets to           advertised.listeners
+    none: it is not             packets are dropped, or the brokers hang        the network, the brokers
 """
 
 import logging
@@ -43,8 +45,12 @@ _REMEDIES = {
     KafkaError._RESOLVE: "check the host names in bootstrap_servers, and DNS",
 }
 """The more telling first: of the causes of several brokers one is told."""
+_ELSE = "check bootstrap_servers and security.protocol: what listens there is no Kafka, or speaks TLS"
 _REMEDY = "check bootstrap_servers, the network, and that brokers listen there"
-_UNKNOWN_REMEDY = "check bootstrap_servers, and the security settings under kafka"
+_SILENCE = (
+    "check that a firewall or a NetworkPolicy lets connections through to bootstrap_servers, that the brokers are "
+    "well, and the security settings under kafka"
+)
 _ADVERTISED = (
     "bootstrap_servers answer, and send clients on to that address: set advertised.listeners of the brokers to what "
     "can be reached from here, or bootstrap_servers to a listener meant for this network"
@@ -53,6 +59,7 @@ _ADVERTISED = (
 _LINE = re.compile(
     r"(?:\[thrd:[^]]*\]: )?(?:.*?://)?(?P<broker>[^/\s]+)/\w+: (?P<text>.*?)(?: \(after [^()]*\))?", re.S
 )
+_NO_KAFKA = re.compile("(?P<told>Invalid response size [0-9]+).*", re.S)
 _NO_TLS = re.compile("SSL handshake failed|SSL connection closed by peer")
 _WORDS_MAX = 400
 
@@ -127,7 +134,7 @@ class Probe:
             return answer
         if self._cause is not None and self._cause.remedy == _ADVERTISED:
             return self._cause  # the client has gone on to that address meanwhile, and fails there
-        self._cause = newest or self._cause or self._made(error.str(), _UNKNOWN_REMEDY)
+        self._cause = newest or self._cause or self._made(error.str(), _SILENCE)
         return self._cause
 
     def _newest(self) -> Cause | None:
@@ -140,8 +147,11 @@ class Probe:
             if error := next((error for error in told if _kind(error) == code), None):
                 return self._made(error.str(), remedy)
         for error in told:
-            if error.code() != KafkaError._ALL_BROKERS_DOWN:
-                return self._made(error.str(), _PROTOCOL if _NO_TLS.search(error.str()) else _REMEDY)
+            if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                continue
+            if _NO_KAFKA.search(error.str()):  # what it advises, to take answers of that size, does not help
+                return self._made(_NO_KAFKA.sub(r"\g<told>", error.str()), _ELSE)
+            return self._made(error.str(), _PROTOCOL if _NO_TLS.search(error.str()) else _REMEDY)
         return self._made(closed, _PROTOCOL) if closed else None
 
     def _made(self, told: str, remedy: str) -> Cause:

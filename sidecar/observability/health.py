@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from connectors.contract import Place
 from sidecar.clock import Clock
+from sidecar.store.errors import MAKE_ROOM
 from sidecar.switches import Switches
 
 LOOP_STUCK_AFTER_MS = 30_000
@@ -351,7 +352,7 @@ class Health:
             return Verdict(
                 State.DISK_FULL,
                 f"{full[0]}: {why}; {stored}",
-                "make room in data_dir, or raise disk_quota_bytes; intake goes on by itself",
+                MAKE_ROOM,
             )
         if self.recovering:
             where, how_far = min(self.recovering.items())

@@ -12,6 +12,11 @@ from pathlib import Path
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+MAKE_ROOM = (
+    "make room on the disk of data_dir or, where disk_quota_bytes is exceeded, raise that; intake goes on by itself"
+)
+"""What an operator can do where `is_disk_full`."""
+
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether nothing is wrong but that there is no more room: on the disk, in a quota, or below a limit."""

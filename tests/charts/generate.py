@@ -11,12 +11,15 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
 
-from sidecar.settings import Settings, default_of
+from sidecar.settings import DurationMs, Levels, Settings, default_of
 from tests.support.helm import CHART, ROOT, one, pod_of, template
 
 SCHEMA = CHART / "values.schema.json"
@@ -38,7 +41,7 @@ DECIDED_BY_THE_CHART = frozenset(
         "log_format",
     }
 )
-"""Settings that `config` cannot hold: other values say them, or the mode does."""
+"""Settings that `config` cannot hold: other values say them, or the mode does. `timewheel.refused` says which."""
 
 _HEADER = "# Made from charts/timewheel by `make charts`."
 
@@ -46,31 +49,45 @@ _HEADER = "# Made from charts/timewheel by `make charts`."
 LIMITS = {"ge": "minimum", "le": "maximum", "min_length": "minLength", "max_length": "maxLength"}
 """What Pydantic and JSON Schema call them."""
 
+_DURATION = "([0-9]+(ms|s|m|h|d))+"
+PATTERNS = [(DurationMs, f"^ *{_DURATION} *$"), (Levels, f"^ *{_DURATION}( +{_DURATION})* *$")]
+"""What the texts of a type look like; the sidecar itself looks closer."""
+
 
 def config_schema() -> dict[str, Any]:
     """JSON Schema of the settings that `config` may hold."""
-    properties = {}
-    for name, field in Settings.model_fields.items():
-        if name in DECIDED_BY_THE_CHART:
-            continue
-        kind: dict[str, Any] = {"description": field.description}
-        if get_origin(field.annotation) is Literal:
-            kind["enum"] = list(get_args(field.annotation))
-        elif field.annotation is bool:
-            kind["type"] = "boolean"
-        elif isinstance(default_of(name), str):
-            kind["type"] = "string"  # durations, globs and levels are texts too
-        else:
-            kind["type"] = "integer"
-        for item in field.metadata:
-            kind |= {limit: getattr(item, name) for name, limit in LIMITS.items() if hasattr(item, name)}
-        properties[name] = kind
+    properties = {name: _setting_schema(name, field) for name, field in Settings.model_fields.items()}
     return {
         "type": "object",
         "description": "Settings of the sidecar, as `timewheel config` lists them.",
         "additionalProperties": False,
         "properties": properties,
     }
+
+
+def _setting_schema(name: str, field: FieldInfo) -> dict[str, Any]:
+    if name in DECIDED_BY_THE_CHART:  # a template refuses it, and says what to set instead
+        return {"description": "Not here: other values say it, or the mode does."}
+    kind: dict[str, Any] = {"description": field.description}
+    if get_origin(field.annotation) is Literal:
+        kind["enum"] = list(get_args(field.annotation))
+    elif field.annotation is bool:
+        kind["type"] = "boolean"
+    elif isinstance(default_of(name), str):
+        kind["type"] = "string"  # durations, globs and levels are texts too
+    else:
+        kind["type"] = "integer"
+    for annotation, pattern in PATTERNS:
+        if _reader(get_args(annotation)) in field.metadata:
+            kind["pattern"] = pattern
+    for item in field.metadata:
+        kind |= {limit: getattr(item, name) for name, limit in LIMITS.items() if hasattr(item, name)}
+    return kind
+
+
+def _reader(metadata: Iterable[object]) -> BeforeValidator:
+    """What reads the texts of a type."""
+    return next(item for item in metadata if isinstance(item, BeforeValidator))
 
 
 def schema_text(schema: dict[str, Any]) -> str:

@@ -315,11 +315,13 @@ def test_notes_tell_how_to_go_on() -> None:
     assert "helm test rel --namespace apps" in text
     assert "kubectl --namespace apps exec rel-timewheel-0 -- timewheel status" in text
     assert "Kafka is spoken to in the clear" in text
-    assert "created with 1 partition (config.partitions), so that 1 of 2 replicas are on standby" in text
+    assert (
+        "created with 1 partition each (config.partitions), so that of 2 replicas only 1 can work on one level" in text
+    )
     assert "maintenance" not in text
     text = notes("config.partitions=2", "maintenance=true", "http.token.existingSecret=mine", r"http.token.key=a\.b")
     assert r"jsonpath='{.data.a\.b}'" in text
-    assert "standby" not in text
+    assert "config.partitions" not in text
     assert "maintenance is on" in text
     text = run("helm", "install", "rel", CHART, "--dry-run=client", "--set", "mode=sidecar")
     assert '{{- include "timewheel.sidecar" .Subcharts.timewheel | nindent 8 }}' in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sidecar.settings import Settings, load_settings
+from sidecar.settings import Settings, default_of, load_settings
 from tests.charts import generate
 from tests.charts.test_rendering import EVERYTHING
 from tests.support.helm import CHART, ROOT, HelmError, one, pod_of, template
@@ -22,17 +22,13 @@ REFUSED: dict[str, dict[str, Any]] = {
     "no number": {"replicaCount": "three"},
     "negative": {"replicaCount": -1},
     "another mode": {"mode": "daemonset"},
-    "a secret in the clear": {"kafka": {"options": {"sasl.password": "hunter2"}}},
-    "a key in the clear": {"kafka": {"options": {"ssl.key.pem": "-----BEGIN"}}},
-    "a key's password in the clear": {"kafka": {"options": {"ssl.key.password": "hunter2"}}},
     "another mechanism": {"kafka": {"sasl": {"mechanism": "GSSAPI"}}},
     "a setting that is none": {"config": {"level": "1s"}},
     "a setting of another type": {"config": {"partitions": "three"}},
     "a setting out of range": {"config": {"partitions": 0}},
     "a setting that may not be empty": {"config": {"group_id": ""}},
-    "a setting that another value decides": {"config": {"bootstrap_servers": "kafka:9092"}},
-    "a setting that the mode decides": {"config": {"membership": "dynamic"}},
-    "a secret among the settings": {"config": {"http_token": "hunter2"}},
+    "a setting that is no duration": {"config": {"max_delay": "30 days"}},
+    "a setting of levels that are none": {"config": {"levels": "10s 3x"}},
     "a privileged port": {"http": {"port": 80}},
     "an address without its brackets": {"http": {"host": "::"}},
     "an address with a port": {"http": {"host": "0.0.0.0:8080"}},
@@ -53,6 +49,27 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(HelmError, match=r"(?i)schema|needs kafka\.sasl\.existingSecret"):
         template(values)
+
+
+@pytest.mark.parametrize("name", sorted(generate.DECIDED_BY_THE_CHART))
+def test_a_setting_that_the_chart_decides_is_refused_with_where_it_is_decided(name: str) -> None:
+    with pytest.raises(HelmError, match=rf"config\.{name} is no value of this chart: \w+") as caught:
+        template({"config": {name: "hunter2"}})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem"])
+def test_a_secret_in_the_clear_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(HelmError, match=rf"kafka\.options holds {name} in the clear: put it into a Secret") as caught:
+        template({"kafka": {"options": {name: "hunter2"}}})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_durations_as_the_sidecar_writes_them_are_durations_to_the_schema() -> None:
+    properties = generate.config_schema()["properties"]
+    texts = {name: str(default_of(name)) for name, kind in properties.items() if "pattern" in kind}
+    assert {"levels", "max_delay", "session_timeout", "roll_window"} <= texts.keys()
+    assert all(re.search(properties[name]["pattern"], text) for name, text in texts.items())
 
 
 def test_every_value_has_a_place_in_the_schema_and_no_other_has() -> None:
@@ -219,6 +236,11 @@ def test_every_pod_meets_the_restricted_standard(mode: str) -> None:
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
             assert "memory" in container["resources"]["limits"]
         assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+
+
+def test_another_user_may_write_to_the_files_of_the_one_before() -> None:
+    context = pod_of(one(template({}), "StatefulSet"))["spec"]["securityContext"]
+    assert (context["fsGroup"], context["fsGroupChangePolicy"]) == (10001, "Always")
 
 
 def test_no_secret_stands_in_a_config_map_or_a_pod() -> None:

@@ -1,5 +1,6 @@
 """The data directory and its lock."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,9 @@ def test_a_directory_that_may_not_be_written_is_refused(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, call, denied)
-    assert f"data_dir {tmp_path} cannot be used: Permission denied" in refused(tmp_path)
+    sentence = refused(tmp_path)
+    assert f"data_dir {tmp_path} cannot be used: Permission denied" in sentence
+    assert f"let user {os.geteuid()} write to all that is in it" in sentence
 
 
 def test_a_directory_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ REFUSED = (KafkaError._TRANSPORT, "kafka:9092/1: Connect to ipv4#10.0.0.1:9092 f
 NO_TLS = (KafkaError._TRANSPORT, f"{AT}SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?")
 GONE = (KafkaError._TRANSPORT, f"{AT}Disconnected: SSL connection closed by peer (after 2ms in state SSL_HANDSHAKE)")
 NO_CERTIFICATE = (KafkaError._TRANSPORT, f"{AT}Receive failed: error:0A000412:SSL routines::alert bad certificate")
+HTTP = (KafkaError._BAD_MSG, "kafka:80/1: Receive failed: Invalid response size 1213486160 (0..9): increase receive.x")
 CLOSED = "[thrd:kafka:9092/bootstrap]: kafka:9092/bootstrap: Disconnected: closed by peer (after 1ms in state UP)"
 
 
@@ -71,6 +72,7 @@ def nowhere(address: tuple[str, int], timeout_s: float) -> socket.socket:
         ([CERTIFICATE, ALL_DOWN], "kafka:9092: SSL handshake failed: certificate verify failed", "ssl.ca.location"),
         ([RESOLVE], "kafka:9092: Failed to resolve 'kafka:9092'", "DNS"),
         ([REFUSED], "kafka:9092: Connect to ipv4#10.0.0.1:9092 failed: Connection refused", "bootstrap_servers"),
+        ([HTTP], "kafka:80: Receive failed: Invalid response size 1213486160", "what listens there is no Kafka"),
         ([GONE], "kafka:9092: Disconnected: SSL connection closed by peer", "protocol"),
         ([NO_TLS], "kafka:9092: SSL handshake failed: Disconnected: connecting to a PLAINTEXT listener?", "protocol"),
         ([NO_CERTIFICATE], f"kafka:9092: {NO_CERTIFICATE[1].removeprefix(AT)}", "ssl.certificate.location"),
@@ -100,7 +102,7 @@ def test_a_broker_that_says_nothing_at_all() -> None:
     cause = probe.ask(1)
     assert cause is not None
     assert cause.words == "Broker transport failure"
-    assert "bootstrap_servers" in cause.remedy
+    assert "NetworkPolicy lets connections through to bootstrap_servers" in cause.remedy
 
 
 def test_the_cause_stays_while_nothing_else_is_told_and_goes_with_an_answer() -> None:

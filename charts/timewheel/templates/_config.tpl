@@ -1,5 +1,29 @@
 {{/* What the sidecar is told: a settings file, and the variables that differ from pod to pod or are secret. */}}
 
+{{/* Refuses what the schema takes, where it could not say what to do instead; nor may it print a secret. */}}
+{{- define "timewheel.refused" -}}
+{{- $instead := dict
+  "bootstrap_servers" "set kafka.bootstrapServers"
+  "kafka" "set kafka.options, kafka.tls and kafka.sasl"
+  "instance_id" "it is the pod's namespace and name"
+  "membership" "the mode decides it, and sidecar.membership"
+  "data_dir" "it is where the volume is mounted"
+  "http_address" "set http.host and http.port"
+  "http_token" "put it into a Secret, and set http.token.existingSecret"
+  "log_format" "logs are JSON"
+}}
+{{- range $name, $what := $instead }}
+{{- if hasKey $.Values.config $name }}
+{{- fail (printf "config.%s is no value of this chart: %s" $name $what) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "sasl.password" "sasl.jaas.config" "ssl.key.password" "ssl.key.pem" "ssl.keystore.password" }}
+{{- if not (hasPrefix "${" (get $.Values.kafka.options $name | default "${" | toString)) }}
+{{- fail (printf "kafka.options holds %s in the clear: put it into a Secret, and name that in kafka.sasl.existingSecret, or write ${env:NAME} or ${dir:PATH:FILE} and see to extraEnv or extraVolumes" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* librdkafka's options; secrets are named, and read from their files when the process starts. */}}
 {{- define "timewheel.kafkaOptions" -}}
 {{- $tls := .Values.kafka.tls }}
@@ -46,6 +70,7 @@ partition that another has by now. A pod that takes more is evicted.
 
 {{/* The settings file. */}}
 {{- define "timewheel.config" -}}
+{{- include "timewheel.refused" . }}
 {{- $own := dict "bootstrap_servers" .Values.kafka.bootstrapServers "log_format" "json" }}
 {{- $_ := set $own "membership" (ternary "static" .Values.sidecar.membership (eq .Values.mode "statefulset")) }}
 {{- with include "timewheel.kafkaOptions" . | fromYaml }}

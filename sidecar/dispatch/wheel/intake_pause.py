@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from sidecar.store.errors import SlotConflict, is_disk_full
+from sidecar.store.errors import MAKE_ROOM, SlotConflict, is_disk_full
 
 TRY_AGAIN_MS = 1_000
 """How long intake pauses before it tries again."""
@@ -50,9 +50,7 @@ class IntakePause:
             "wheel intake paused",
             partition=self._partition,
             reason=self.reason,
-            operator_action=_BEYOND_A_LAP
-            if isinstance(error, SlotConflict)
-            else "make room in data_dir; intake goes on by itself",
+            operator_action=_BEYOND_A_LAP if isinstance(error, SlotConflict) else MAKE_ROOM,
         )
 
     def tick(self) -> None:
