@@ -8,7 +8,7 @@ Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are
     on_time, late       arrived once; late: more than ``late_after`` after it was due
     early               arrived once, before it was due
     duplicate           arrived more often than it was asked for
-    missing             has not arrived, and ``grace`` has passed since it was due
+    missing             has not arrived, and ``grace`` has passed since it was due; or what arrived is not as asked for
     pending             has not arrived, and need not have
     cancelled           has not arrived; a cancel or a replacement came after it
     cancelled_too_late  arrived; a cancel or a replacement came too late, or its own replacing did
@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
+from spark.content import altered, is_misplaced
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
 from spark.rejections import group_of_letter, is_parked, letters_by_coordinates, number_of_letters, with_rejections
@@ -140,6 +141,9 @@ def fold(facts: DataFrame, *, is_whole: bool) -> DataFrame:
         only(arrives, "due_ms", "claimed_ms"),
         only(arrives, "partition", "delivered_partition"),
         only(arrives, "offset", "delivered_offset"),
+        only(asks, "asked_partition", "asked_partition"),
+        only(asks, "content", "content"),
+        only(arrives, "content", "delivered_content"),
     )
     c = F.col
     are_copies_true = F.coalesce((c("level") == 0) & (c("said") == c("also_said")), F.lit(False))
@@ -185,6 +189,8 @@ def _asked_once(names: TopicNames) -> list[Column | str]:
         F.lit(None).cast("bigint").alias("cut_ms"),
         F.lit(False).alias("is_void"),
         F.lit(None).cast("string").alias("remark"),
+        altered(c("content"), c("delivered_content")).alias("altered"),
+        is_misplaced(c("asked_partition")).alias("is_misplaced"),
     ]
 
 
@@ -193,7 +199,8 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
 
     Args:
         asked: with ``cut_ms``, when the first cancel after it was written (null: never); ``is_void``, whether it was to
-            replace something and found nothing; ``arrivals``, how often it came.
+            replace something and found nothing; ``arrivals``, how often it came; ``altered`` and ``is_misplaced``,
+            what of it was not as asked for.
     """
     c = F.col
     due = F.greatest("due_ms", "scheduled_ms")
@@ -204,12 +211,14 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
     from_the_future = stamped_by_client & F.coalesce(c("delivered_ms") < c("scheduled_ms"), F.lit(False))
     # Nobody waits with what is due when it is asked for: where it seems to have come before, clocks differ.
     due_at_once = (c("due_ms") <= c("scheduled_ms")) & (c("delivered_ms") >= c("scheduled_ms") - CLOCK_SKEW_MS)
+    is_another = has_come & (c("altered").isNotNull() | c("is_misplaced"))
     is_early = (c("delivered_ms") < c("due_ms")) & ~from_the_future & ~due_at_once
     verdict = (
         F.when(has_come & F.coalesce(cut_in_time, F.lit(False)), "cancel_ignored")
         .when(has_come & c("is_void"), "duplicate")
         .when(c("arrivals") > 1, "duplicate")
         .when(has_come & is_early, "early")
+        .when(is_another, "missing")
         .when(has_come & is_cut, "cancelled_too_late")
         .when(has_come & (c("delivered_ms") - due > rules.late_after_ms), "late")
         .when(has_come, "on_time")
@@ -221,6 +230,9 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
     why = (
         F.when(has_come & c("is_void"), "delivered, although what it was to replace had gone out")
         .when(c("is_void"), "there was nothing left to replace")
+        .when(has_come & c("remark").isNotNull(), c("remark"))
+        .when(has_come & c("altered").isNotNull(), F.concat(F.lit("what came has not the same "), "altered"))
+        .when(has_come & c("is_misplaced"), "it came in another partition than its REAL_QID names")
         .when(has_come & from_the_future, "its record was stamped in the future")
         .otherwise(c("remark"))
     )

@@ -152,6 +152,7 @@ class Ingest:
             .queryName(f"facts-{number}")
             .outputMode("append")
             .option("checkpointLocation", f"{self._checkpoint}/{number}")
+            .option("mergeSchema", "true")  # of a table that an earlier version has begun
             .partitionBy("day")
             .trigger(**trigger)
             .start(self._facts)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from spark.errors import AuditError
-from spark.facts import SCHEMA
+from spark.facts import LATER_COLUMNS, SCHEMA
 
 _WRITER = "timewheel.writer"
 """The table's property that says who writes it, if nobody else may."""
@@ -37,7 +37,7 @@ def with_day(facts: DataFrame) -> DataFrame:
 def write_facts(facts: DataFrame, path: str, mode: str) -> None:
     """Write a batch of facts; ``mode`` is overwrite or append."""
     writer = with_day(facts).write.format("delta").mode(mode).partitionBy("day")
-    writer.option("overwriteSchema", str(mode == "overwrite").lower()).save(path)
+    writer.option("overwriteSchema" if mode == "overwrite" else "mergeSchema", "true").save(path)
 
 
 def write(frame: DataFrame, path: str) -> None:
@@ -65,9 +65,10 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
     """
     table = read(spark, path)
     missing = {field.name for field in SCHEMA} - set(table.columns)
-    if missing:
+    if not missing.issubset(LATER_COLUMNS):
         raise AuditError(f"{path} is not a table of facts: it lacks {', '.join(sorted(missing))}")
-    return table
+    unknown = {field.name: F.lit(None).cast(field.dataType) for field in SCHEMA if field.name in missing}
+    return table.withColumns(unknown)
 
 
 def read_or_none(spark: SparkSession, path: str) -> DataFrame | None:

@@ -30,7 +30,7 @@ def tells(*expected: tuple[str | None, int, str]) -> Callable[[Callable[[Story, 
 
 
 def schedule(story: Story, name: str, delay_ms: int = 20 * S, at_ms: int = 0, **more: Any) -> int:
-    headers = {"REAL_TOPIC": "orders", "UNIQ_KEY": name, "TIMER_DELAY_MS": delay_ms, **more}
+    headers: dict[str, Any] = {"REAL_TOPIC": "orders", "UNIQ_KEY": name, "TIMER_DELAY_MS": delay_ms, **more}
     return story.write(WHEEL, at_ms, **headers)
 
 
@@ -43,8 +43,8 @@ def cancel(story: Story, name: str, at_ms: int, partition: int = 0, **more: Any)
     return story.write(WHEEL, at_ms, partition, TIMER_DEL_UNIQKEY=name, **more)
 
 
-def replace(story: Story, name: str, at_ms: int, delay_ms: int, old: str | None = None) -> int:
-    return schedule(story, name, delay_ms, at_ms, TIMER_REPLACE_UNIQKEY=old or name)
+def replace(story: Story, name: str, at_ms: int, delay_ms: int, old: str | None = None, **more: Any) -> int:
+    return schedule(story, name, delay_ms, at_ms, TIMER_REPLACE_UNIQKEY=old or name, **more)
 
 
 def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
@@ -174,6 +174,130 @@ def due_before_it_was_asked_for(story: Story, name: str) -> None:
 def delivered_but_never_asked_for(story: Story, name: str) -> None:
     deliver(story, name, 20 * S, 20 * S)
     deliver(story, name, 21 * S, 20 * S)
+
+
+# --- as it was asked for, or not ---------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_a_value_for_none(story: Story, name: str) -> None:
+    schedule(story, name, value=None)
+    deliver(story, name, 20 * S, 20 * S, value=b"")
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_another_key(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S, key=None)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_without_its_tags(story: Story, name: str) -> None:
+    schedule(story, name, TAGS="vip")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_headers_in_another_order(story: Story, name: str) -> None:
+    schedule(story, name, one=1, two=2)
+    deliver(story, name, 20 * S, 20 * S, two=2, one=1)
+
+
+@tells(("orders", 0, "on_time"))
+def delivered_with_its_own_headers_and_those_of_the_sidecar(story: Story, name: str) -> None:
+    schedule(story, name, one=None, REAL_QID="0", TAGS="vip", TIMER_OUT_MS=5)
+    deliver(story, name, 20 * S, 20 * S, one=None, TAGS="vip", TIMER_ENQUEUE_MS=1, TIMER_DEQUEUE_MS=2)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_into_another_partition(story: Story, name: str) -> None:
+    schedule(story, name, REAL_QID="1")
+    deliver(story, name, 20 * S, 20 * S, partition=2)
+
+
+@tells(("orders", 0, "early"))
+def delivered_early_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 10 * S, 20 * S, value=b"other")
+
+
+@tells((RETRY, 1, "missing"))
+def retried_with_another_value(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1, value=b"other")
+
+
+@tells((DLQ, 1, "missing"))
+def dead_with_another_value(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1, value=b"other")
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def replaced_and_the_first_value_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S, value=b"new")
+    deliver(story, name, 45 * S, 45 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def replaced_by_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S, value=b"new")
+    deliver(story, name, 45 * S, 45 * S, value=b"new")
+
+
+@tells(("orders", 0, "cancel_ignored"), ("orders", 0, "cancelled_too_late"))
+def replaced_by_another_value_at_the_same_time_and_the_first_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 15 * S, value=b"new")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"))
+def replaced_too_late_by_another_value_at_the_same_time(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 19_990, 10, value=b"new")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "on_time"))
+def used_twice_for_the_same_time_with_two_values(story: Story, name: str) -> None:
+    schedule(story, name, REAL_QID="1")
+    schedule(story, name, value=b"other", REAL_QID="0")
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, partition=1)
+
+
+@tells(("orders", 0, "missing"), ("orders", 0, "on_time"))
+def used_twice_for_the_same_time_and_one_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, value=b"nobody's")
+
+
+@tells((RETRY, 1, "on_time"), (RETRY, 1, "on_time"))
+def sent_back_twice_with_two_values_and_retried_the_other_way_round(story: Story, name: str) -> None:
+    for value in (b"1", b"2"):
+        send_back(story, name, 11 * S, value=value)
+    for value in (b"2", b"1"):
+        hop(story, name, 11_010, 1)
+        deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1, value=value)
+
+
+@tells(("orders", 0, "late"))
+def postponed_keeps_its_content(story: Story, name: str) -> None:
+    origin = schedule(story, name, 10 * S, one=1)
+    postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0, one=1)
+    deliver(story, name, 25 * S, 10 * S, one=1)
 
 
 # --- cancelled --------------------------------------------------------------------------------------------------------
