@@ -115,7 +115,7 @@ def _facts_of(kind: TopicKind, records: DataFrame, names: TopicNames, levels: De
     )
     rule = _RULES.get(kind, arrivals.of_no_interest)
     told, columns = rule(read, names, levels)
-    return told.select(*(_typed(field, {**columns, "content": content()}) for field in SCHEMA))
+    return told.select(*(_typed(field, {"content": content(), **columns}) for field in SCHEMA))
 
 
 def _typed(field: T.StructField, columns: Mapping[str, Column]) -> Column:
