@@ -37,7 +37,7 @@ def with_day(facts: DataFrame) -> DataFrame:
 def write_facts(facts: DataFrame, path: str, mode: str) -> None:
     """Write a batch of facts; ``mode`` is overwrite or append."""
     writer = with_day(facts).write.format("delta").mode(mode).partitionBy("day")
-    writer.option("overwriteSchema" if mode == "overwrite" else "mergeSchema", "true").save(path)
+    writer.option("overwriteSchema", str(mode == "overwrite").lower()).save(path)
 
 
 def write(frame: DataFrame, path: str) -> None:
@@ -69,6 +69,14 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
         raise AuditError(f"{path} is not a table of facts: it lacks {', '.join(sorted(missing))}")
     unknown = {field.name: F.lit(None).cast(field.dataType) for field in SCHEMA if field.name in missing}
     return table.withColumns(unknown)
+
+
+def complete(spark: SparkSession, path: str) -> None:
+    """Give a table of facts the columns that it lacks because an earlier version has begun it."""
+    known = read(spark, path).columns
+    lacking = [f"{name} {SCHEMA[name].dataType.simpleString()}" for name in LATER_COLUMNS if name not in known]
+    if lacking:
+        spark.sql(f"ALTER TABLE {_table(spark, path)} ADD COLUMNS ({', '.join(lacking)})")
 
 
 def read_or_none(spark: SparkSession, path: str) -> DataFrame | None:
