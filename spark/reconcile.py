@@ -7,7 +7,7 @@ Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are
     verdict             when
     on_time, late       arrived once; late: more than ``late_after`` after it was due
     early               arrived once, before it was due
-    duplicate           arrived more often than it was asked for
+    duplicate           arrived more often than it was asked for; a retry or dead letter that nobody asked for
     missing             has not arrived, and ``grace`` has passed since it was due; or what arrived is not as asked for
     pending             has not arrived, and need not have
     cancelled           has not arrived; a cancel or a replacement came after it
@@ -65,6 +65,7 @@ class Rules(NamedTuple):
     ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None. ``is_whole``: whether
     what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these,
     for groups, and for none that can be told; empty: all. What came for others need not have been read.
+    ``failures_ms``: from when to when, if at all, what came for groups has been sent back by records that were read.
     """
 
     as_of_ms: int
@@ -74,6 +75,7 @@ class Rules(NamedTuple):
     until_ms: int | None = None
     is_whole: bool = True
     destinations: tuple[str, ...] = ()
+    failures_ms: tuple[int, int] | None = None
 
 
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
@@ -109,6 +111,9 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
         verdicts = verdicts.unionByName(_moved_twice(folded, known, names, is_whole=rules.is_whole))
+    if "delivered" in kinds or "dead_letter" in kinds:
+        unasked = _never_sent_back(folded, known, names, rules)
+        verdicts = verdicts if unasked is None else verdicts.unionByName(unasked)
     return verdicts.where(_is_meant(rules) & is_for(rules.destinations, names)).select(*COLUMNS)
 
 
@@ -270,9 +275,38 @@ def _moved_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_w
     unasked = unasked.withColumn("group", topic_kinds.group(c("destination"), names))
     redriven, parked = unasked.where(~is_parked()), unasked.where(is_parked())
     surplus = _redriven_twice(redriven, facts, is_whole=is_whole).unionByName(_parked_twice(parked, facts))
+    return _surplus(surplus, F.concat("moved", F.lit(" "), "times", F.lit(" times, of dead letters "), "of_letters"))
+
+
+def _never_sent_back(folded: DataFrame, facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame | None:
+    """Retries and dead letters that no consumer asked for: only the sidecar writes to their topics.
+
+    What came before anything was sent back may be older than the topic for that.
+    """
+    if rules.failures_ms is None:
+        return None
+    c = F.col
+    since_ms, until_ms = rules.failures_ms[0], min(rules.failures_ms[1], rules.as_of_ms - rules.grace_ms)
+    is_unasked = ~c("is_plain") & ~c("is_odd") & (c("retries") > 0) & (c("redrives") == 0) & (c("arrivals") > 0)
+    kind = topic_kinds.kind(c("destination"), names)
+    is_of_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
+    is_within = (c("delivered_ms") >= since_ms) & (c("delivered_ms") <= until_ms)
+    unasked = folded.where(is_unasked & is_of_group & is_within)
+    found = hinted(unasked.withColumn("group", topic_kinds.group(c("destination"), names)).where(~is_parked()))
+    if found is None:
+        return None
+    first_ms = facts.where(c("topic") == names.send_back).agg(F.min("timestamp_ms")).collect()[0][0]
+    if first_ms is None:
+        return None
+    return _surplus(found.where(c("delivered_ms") >= first_ms), F.lit("no consumer has sent it back"))
+
+
+def _surplus(found: DataFrame, why: Column) -> DataFrame:
+    """Verdicts of what came and was asked for by nobody, or by fewer."""
+    c = F.col
     given = {
         "verdict": F.lit("duplicate"),
-        "why": F.concat("moved", F.lit(" "), "times", F.lit(" times, of dead letters "), "of_letters"),
+        "why": why,
         "topic": c("destination"),
         "partition": c("delivered_partition"),
         "offset": c("delivered_offset"),
@@ -281,7 +315,7 @@ def _moved_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_w
         "due_ms": F.lit(None).cast("bigint"),
         "lateness_ms": F.lit(None).cast("bigint"),
     }
-    return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
+    return found.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
 
 
 def _redriven_twice(unasked: DataFrame, facts: DataFrame, *, is_whole: bool) -> DataFrame:

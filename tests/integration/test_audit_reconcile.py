@@ -52,7 +52,7 @@ def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
 
 
 def bury(story: Story, topic: str, offset: int, code: str, at_ms: int, **more: Any) -> None:
-    source = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
+    source: dict[str, Any] = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
     story.write(more.pop("into", OWN_DLQ), at_ms, ERROR_CODE=code, **source, **more)
 
 
@@ -176,7 +176,7 @@ def delivered_but_never_asked_for(story: Story, name: str) -> None:
     deliver(story, name, 21 * S, 20 * S)
 
 
-# --- as it was asked for, or not ---------------------------------------------------------------------------------------
+# --- as it was asked for, or not --------------------------------------------------------------------------------------
 
 
 @tells(("orders", 0, "missing"))
@@ -1064,6 +1064,27 @@ def rejected_for_its_destination(story: Story, name: str) -> None:
     bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
 
 
+@tells(("orders", 0, "missing"))
+def rejected_with_another_value(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name, value=b"other")
+
+
+@tells(("orders", 0, "missing"))
+def rejected_after_a_roll_without_its_own_headers(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S, one=1)
+    told = {"TIMER_DELIVER_MS": story.due(60 * S), "TIMER_ORIGIN_OFFSET": origin, "TIMER_ROLL_TIMES": 1}
+    copy = story.write(WHEEL, 20 * S, REAL_TOPIC="orders", UNIQ_KEY=name, **told, one=1)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"), ("orders", 0, "rejected"))
+def rejected_without_what_is_too_large_and_without_headers_that_cannot_be_read(story: Story, name: str) -> None:
+    offset = schedule(story, name, one=1)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S, key=None, value=None, ERROR_OMITTED="record")
+    offset = schedule(story, name, 30 * S, one=1)
+    bury(story, WHEEL, offset, "UNREADABLE_HEADERS", 1 * S)
+
+
 @tells(("orders", 0, "rejected"))
 def rejected_and_too_large_for_more_than_the_reason(story: Story, name: str) -> None:
     offset = schedule(story, name)
@@ -1380,3 +1401,27 @@ def test_what_was_not_read_excuses_no_copies_and_nothing_else(spark: SparkSessio
     for one in verdicts_of(spark, story, 100 * S, is_whole=False):
         found[one.id].append((one.destination, one.retries, one.verdict))
     assert {name: sorted(rows, key=str) for name, rows in found.items()} == {name: STORIES[name][1] for name in names}
+
+
+def test_what_came_for_groups_was_sent_back_by_somebody(spark: SparkSession) -> None:
+    story = Story()
+    send_back(story, "retried", 20 * S)
+    deliver(story, "retried", 30 * S, 30 * S, RETRY, RECONSUME_TIME=1)
+    hop(story, "of before", 20 * S, 3)
+    deliver(story, "of before", 30 * S, 30 * S, RETRY, RECONSUME_TIME=3)
+    dies_and_is_redriven(story, "older than all", "orders", "orders")
+    deliver(story, "retried", 31 * S, 30 * S, DLQ, RECONSUME_TIME=1)
+    deliver(story, "counted on", 31 * S, 30 * S, RETRY, RECONSUME_TIME=2)
+    deliver(story, "redriven", 31 * S, None, RETRY, RECONSUME_TIME=2, REDRIVE_COUNT=1)
+    deliver(story, "parked", 31 * S, None, f"{DLQ}.parked", RECONSUME_TIME=2)
+    deliver(story, "forwarded", 31 * S, 30 * S, "orders", RECONSUME_TIME=2)
+    deliver(story, "within the grace", 95_001, 95 * S, DLQ, RECONSUME_TIME=1)
+
+    def found(failures_ms: tuple[int, int] | None) -> list[tuple[str, str | None]]:
+        rows = verdicts_of(spark, story, 100 * S, failures_ms=failures_ms)
+        return [(one.id, one.destination) for one in rows if one.verdict == "duplicate"]
+
+    assert found((0, story.due(DAY))) == [("counted on", RETRY), ("retried", DLQ)]
+    assert found((story.due(31_001), story.due(DAY))) == []
+    assert found((0, story.due(30_999))) == []
+    assert found(None) == []
