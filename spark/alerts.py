@@ -157,7 +157,8 @@ class Watch:
             judged = reconcile(related, self._names, rules)
         # Of what replaces a suspect only that is known: whether it has come was not looked up.
         is_meant = _is_within(F.col("due_ms"), from_ms, to_ms)
-        overdue = judged.where(is_meant & (F.col("verdict") == "missing")).join(suspects, "id", "left_semi")
+        has_not_come = (F.col("verdict") == "missing") & (F.col("arrivals") == 0)
+        overdue = judged.where(is_meant & has_not_come).join(suspects, "id", "left_semi")
         kept = overdue.select(*_TOLD, F.coalesce("why", F.lit("")).alias("why")).persist()
         kept.count()  # judged now: a transaction that is open is not to wait for it
         return (Alert(**row.asDict(), as_of_ms=as_of_ms) for row in kept.toLocalIterator())

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import DelayLevels, Header, TopicNames
 from spark import topic_kinds
+from spark.content import content
 from spark.headers import (
     REDRIVES_MAX,
     Headers,
@@ -93,6 +94,7 @@ def of_dead_letters(records: DataFrame, names: TopicNames, levels: DelayLevels) 
         "of_partition": of_rejected(c("error_partition")),
         "of_offset": of_rejected(c("error_offset")),
         "why": of_rejected(c("error_code")),
+        "content": F.when(~Headers().has(Header.ERROR_OMITTED), content()),
     }
 
 

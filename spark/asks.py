@@ -73,6 +73,7 @@ def of_levels(records: DataFrame, names: TopicNames, levels: DelayLevels) -> Tol
         "level": c("own_level"),
         "group": F.when(c("retries") > 0, topic_kinds.group(c("named_topic"), names)),
         "why": c("rejection"),
+        "asked_partition": F.when(is_accepted, c("partition_text").try_cast("int")),
     }
 
 
@@ -134,6 +135,7 @@ def of_the_wheel(records: DataFrame, names: TopicNames, levels: DelayLevels) -> 
         "of_offset": F.when(is_copy, c("origin")),
         "replaces": F.when(~c("is_cancel"), c("replaces")),
         "why": c("rejection"),
+        "asked_partition": F.when(is_accepted & ~c("is_cancel"), c("partition_text").try_cast("int")),
     }
 
 

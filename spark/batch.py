@@ -88,6 +88,26 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     return notes
 
 
+_ON_ITS_WAY_MS = 86_400_000
+"""For so long at most, and a level's delay, what has been sent back is on its way."""
+
+
+def failures_read(cluster: Cluster, job: Job, began_ms: int) -> tuple[int, int] | None:
+    """`Rules.failures_ms` of what has been read since ``began_ms``; None: it cannot be known."""
+    topic, rules = job.names.send_back, job.rules
+    places = _places(cluster.topics(), [topic]) if topic in cluster.topics() else []
+    if not places or cluster.unreadable(places) or cluster.compacted([topic]):
+        return None
+    lost_ms = cluster.kept_since_ms(places, began_ms).get(topic, 0)
+    since_ms = max(lost_ms, rules.since_ms or 0)
+    return (failures_since(since_ms, job.levels) if since_ms else 0), began_ms - rules.grace_ms
+
+
+def failures_since(since_ms: int, levels: DelayLevels) -> int:
+    """From when on nothing can have come that was sent back before a time."""
+    return since_ms + max(levels.delays_ms) + _ON_ITS_WAY_MS
+
+
 def _awaited_by_groups(spark: SparkSession, path: str, rules: Rules) -> set[str]:
     """Retry and dead-letter topics that something ought to have come to; they are made when something first does."""
     was_due = F.greatest("due_ms", "timestamp_ms") < rules.as_of_ms - rules.grace_ms

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
 
 from connectors.client_options import for_producer
@@ -22,6 +22,8 @@ _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 """The first time that Spark, which counts microseconds, cannot hold; what fails then is the whole of a query."""
 UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
 """How such a timestamp is told."""
+_NO_ID = "A" * 22
+"""Of topics of a Kafka that gives them none."""
 _log = logging.getLogger("librdkafka")
 
 
@@ -56,6 +58,18 @@ class Cluster:
                 f"({error.args[0].str()}); check bootstrap_servers, and the security settings under kafka"
             ) from error
         return {name: sorted(topic.partitions) for name, topic in found.items() if not is_internal_topic(name)}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """What Kafka calls them: a topic that is made anew has another id. Less those that it does not tell of."""
+        wanted = sorted(topics)
+        if not wanted:
+            return {}
+        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_S)
+        found = {}
+        for topic, answer in answers.items():
+            with suppress(KafkaException):  # it is not there, or not to be seen
+                found[topic] = str(answer.result().topic_id)
+        return {topic: told for topic, told in found.items() if told != _NO_ID}
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of them that keep one record of each key; not those whose settings Kafka does not tell."""

@@ -2,8 +2,9 @@
 
     1. who asks       the records that ask, and copies whose original is not here
     2. who took back  of each, the first cancel or replacement after it in its partition that speaks of it
-    3. what arrived   arrivals are given to askers: first to the one whose due time they name, then, of those that name
-                      nobody's, in the order of time; what is left over is a copy too many of the asker it names
+    3. what arrived   arrivals are given to askers: first to the one whose due time they name, of several to one with
+                      the same content, then, of those that name nobody's, in the order of time; what is left over is a
+                      copy too many of the asker it names
     4. who is void    a replacement replaces what it took back; where that had gone out, or was void, it is void
 
 Joins and windows over the rows of one identity; nothing is collected, so an id that is used a million times costs
@@ -16,6 +17,7 @@ from pyspark.sql.window import WindowSpec
 
 from connectors.contract import ErrorCode, TopicNames
 from spark import topic_kinds
+from spark.content import altered, is_misplaced
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, COORDINATES, IDENTITY
 from spark.plans import hinted, settled
 
@@ -71,6 +73,8 @@ def settle(
         F.when(F.col("arrivals") > 1, F.concat(F.col("arrivals"), F.lit(" copies; one more at "), "extra")).alias(
             "remark"
         ),
+        "altered",
+        "is_misplaced",
     )
 
 
@@ -230,43 +234,78 @@ def _with_cut(askers: DataFrame, facts: DataFrame, letters: DataFrame) -> DataFr
 
 
 def _give(askers: DataFrame, arrivals: DataFrame, *, is_whole: bool) -> DataFrame:
-    """Askers with what they were given: ``arrivals``, the first one's time and place, and ``extra``, where one is."""
+    """Askers with what they were given: ``arrivals``, the first one's time and place, and ``extra``, where one is.
+
+    And whether that is what they asked for: ``altered`` in words, ``is_misplaced``.
+    """
     came = arrivals.select(
         *_IDENTITY,
         F.col("due_ms").alias("claimed_ms"),
         F.col("timestamp_ms").alias("delivered_ms"),
         F.col("partition").alias("delivered_partition"),
         F.col("offset").alias("delivered_offset"),
+        F.col("content").alias("delivered_content"),
     )
-    # a. By the time that they name. What has been taken back in time comes last, as it ought to get nothing, and what
-    #    was rejected behind those that were not.
+    # a. By the time that they name, and by their content, where somebody asked for that then. What has been taken back
+    #    in time comes last, as it ought to get nothing, and what was rejected behind those that were not.
     wish: list[Column | str] = [F.col("cut_ms").isNotNull(), "is_rejected", "due_ms", "timestamp_ms", "offset"]
     by_due = Window.partitionBy(*_IDENTITY, "due_ms").orderBy(*wish)
-    asked = askers.withColumn("nth", F.row_number().over(by_due))
-    known = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).distinct().withColumn("is_named", F.lit(True))
-    by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms").orderBy("delivered_ms", "delivered_offset")
-    came = _without_those_of_before(came.join(known, [*_IDENTITY, "claimed_ms"], "left"), askers, is_whole=is_whole)
-    came = settled(came.withColumn("nth", F.row_number().over(by_claim)))
-    first = came.where("is_named").select(
-        *_IDENTITY, F.col("claimed_ms").alias("due_ms"), "nth", *_ARRIVAL, F.lit(True).alias("is_given")
+    told = askers.withColumn("known_content", F.coalesce("content", F.lit(_NOT_KNOWN)))
+    first_asked = F.first("known_content").over(by_due)
+    by_what = Window.partitionBy(*_IDENTITY, "due_ms", "known_content").orderBy(*wish)
+    asked = told.withColumns({"nth": F.row_number().over(by_what), "first_content": first_asked})
+    known = asked.select(
+        *_IDENTITY,
+        F.col("due_ms").alias("claimed_ms"),
+        F.col("known_content").alias("delivered_content"),
+        F.lit(True).alias("is_alike"),
+    ).distinct()
+    named = asked.select(*_IDENTITY, F.col("due_ms").alias("claimed_ms"), "first_content").distinct()
+    came = came.join(named.withColumn("is_named", F.lit(True)), [*_IDENTITY, "claimed_ms"], "left")
+    came = _without_those_of_before(came, askers, is_whole=is_whole)
+    came = came.join(known, [*_IDENTITY, "claimed_ms", "delivered_content"], "left")
+    came = came.withColumn(
+        "known_content", F.when(F.col("is_alike"), F.col("delivered_content")).otherwise(F.col("first_content"))
     )
-    with_first = asked.join(first, [*_IDENTITY, "due_ms", "nth"], "left")
+    by_claim = Window.partitionBy(*_IDENTITY, "claimed_ms", "known_content").orderBy("delivered_ms", "delivered_offset")
+    came = settled(came.withColumn("nth", F.row_number().over(by_claim)))
+    claim = [*_IDENTITY, "due_ms", "known_content"]
+    first = came.where("is_named").select(
+        *_IDENTITY,
+        F.col("claimed_ms").alias("due_ms"),
+        "known_content",
+        "nth",
+        *_ARRIVAL,
+        F.lit(True).alias("is_given"),
+    )
+    with_first = asked.join(first, [*claim, "nth"], "left")
     # b. The others, in the order of time.
     in_turn = Window.partitionBy(*_IDENTITY, F.col("is_given").isNull()).orderBy(*wish)
     turn = F.when(F.col("is_given").isNull(), F.row_number().over(in_turn))
     open_askers = settled(with_first.withColumn("turn", turn))
-    others = came.where("is_named is null").withColumn(
-        "turn", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("delivered_ms", "delivered_offset"))
+    somebodys = askers.select(
+        *_IDENTITY, F.col("content").alias("delivered_content"), F.lit(True).alias("is_somebodys")
     )
-    second = others.select(*_IDENTITY, "turn", *(F.col(name).alias(f"other_{name}") for name in _ARRIVAL))
+    others = (
+        came.where("is_named is null")
+        .withColumn(
+            "turn", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("delivered_ms", "delivered_offset"))
+        )
+        .join(somebodys.distinct(), [*_IDENTITY, "delivered_content"], "left")
+    )
+    second = others.select(
+        *_IDENTITY, "turn", "is_somebodys", *(F.col(name).alias(f"other_{name}") for name in _ARRIVAL)
+    )
     paired = open_askers.join(second, [*_IDENTITY, "turn"], "left")
     # c. What nobody was given is a copy too many of the one it names, else of the first.
-    asked_by_due = asked.groupBy(*_IDENTITY, F.col("due_ms").alias("claimed_ms")).agg(F.count("*").alias("askers"))
+    asked_by_due = asked.groupBy(*_IDENTITY, F.col("due_ms").alias("claimed_ms"), "known_content").agg(
+        F.count("*").alias("askers")
+    )
     over_named = (
         came.where("is_named")
-        .join(asked_by_due, [*_IDENTITY, "claimed_ms"])
+        .join(asked_by_due, [*_IDENTITY, "claimed_ms", "known_content"])
         .where("nth > askers")
-        .groupBy(*_IDENTITY, F.col("claimed_ms").alias("due_ms"))
+        .groupBy(*_IDENTITY, F.col("claimed_ms").alias("due_ms"), "known_content")
         .agg(F.count("*").alias("surplus"), F.max(_place_of_arrival()).alias("surplus_at"))
         .withColumn("nth", F.lit(1))
     )
@@ -278,17 +317,27 @@ def _give(askers: DataFrame, arrivals: DataFrame, *, is_whole: bool) -> DataFram
         .agg(F.count("*").alias("stray"), F.max(_place_of_arrival()).alias("stray_at"))
         .withColumn("rank", F.lit(1))
     )
-    ranked = paired.withColumn("rank", F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy(*wish)))
-    full = ranked.join(over_named, [*_IDENTITY, "due_ms", "nth"], "left").join(
-        over_others, [*_IDENTITY, "rank"], "left"
+    alike = Window.partitionBy(*_IDENTITY)
+    place = F.coalesce("asked_partition", F.lit(-1))
+    ranked = paired.withColumns(
+        {
+            "rank": F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy(*wish)),
+            "only_partition": F.when(F.min(place).over(alike) == F.max(place).over(alike), F.col("asked_partition")),
+        }
     )
+    full = ranked.join(over_named, [*claim, "nth"], "left").join(over_others, [*_IDENTITY, "rank"], "left")
     got = F.col("is_given").isNotNull() | F.col("other_delivered_ms").isNotNull()
     extra = F.coalesce("surplus", F.lit(0)) + F.coalesce("stray", F.lit(0))
-    return full.select(
+    given = full.withColumns({name: F.coalesce(name, f"other_{name}") for name in _ARRIVAL})
+    # In turn they may have been given each other's.
+    is_other = F.col("is_somebodys").isNull()
+    return given.select(
         *askers.columns,
-        *(F.coalesce(name, f"other_{name}").alias(name) for name in _ARRIVAL),
+        *_ARRIVAL,
         (got.cast("bigint") + extra).alias("arrivals"),
         F.coalesce("surplus_at", "stray_at").alias("extra"),
+        F.when(is_other, altered(F.col("content"), F.col("delivered_content"))).alias("altered"),
+        is_misplaced(F.col("only_partition")).alias("is_misplaced"),
     )
 
 
@@ -323,7 +372,9 @@ def is_of_before(is_for_another: Column, since_ms: Column, *, is_whole: bool) ->
     return came_before if is_whole else came_before | is_for_another
 
 
-_ARRIVAL = ("delivered_ms", "delivered_partition", "delivered_offset")
+_ARRIVAL = ("delivered_ms", "delivered_partition", "delivered_offset", "delivered_content")
+_NOT_KNOWN = -1
+"""No record's content."""
 
 
 def _place_of_arrival() -> Column:

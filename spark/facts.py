@@ -30,6 +30,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from connectors.contract import DelayLevels, TopicKind, TopicNames
 from spark import arrivals, asks
+from spark.content import content
 
 SCHEMA = T.StructType(
     [
@@ -51,8 +52,13 @@ SCHEMA = T.StructType(
         T.StructField("of_offset", T.LongType()),
         T.StructField("replaces", T.StringType()),
         T.StructField("why", T.StringType()),
+        T.StructField("asked_partition", T.IntegerType()),  # where alone it may go
+        T.StructField("content", T.LongType()),  # `spark.content`
     ]
 )
+
+LATER_COLUMNS = ("asked_partition", "content")
+"""What tables lack that were begun before there was such a column: it is not known of their facts."""
 
 ASKS = ("scheduled", "replace", "send_back")
 """Kinds that promise a delivery."""
@@ -103,11 +109,13 @@ def _facts_of(kind: TopicKind, records: DataFrame, names: TopicNames, levels: De
         "offset",
         F.unix_millis("timestamp").alias("timestamp_ms"),
         (F.col("timestampType") == 1).alias("append_time"),
+        "key",
+        "value",
         "headers",
     )
     rule = _RULES.get(kind, arrivals.of_no_interest)
     told, columns = rule(read, names, levels)
-    return told.select(*(_typed(field, columns) for field in SCHEMA))
+    return told.select(*(_typed(field, {"content": content(), **columns}) for field in SCHEMA))
 
 
 def _typed(field: T.StructField, columns: Mapping[str, Column]) -> Column:

@@ -7,8 +7,8 @@ Ids of which it cannot tell (cancelled, replaced, used again, arrived twice) are
     verdict             when
     on_time, late       arrived once; late: more than ``late_after`` after it was due
     early               arrived once, before it was due
-    duplicate           arrived more often than it was asked for
-    missing             has not arrived, and ``grace`` has passed since it was due
+    duplicate           arrived more often than it was asked for; a retry or dead letter that nobody asked for
+    missing             has not arrived, and ``grace`` has passed since it was due; or what arrived is not as asked for
     pending             has not arrived, and need not have
     cancelled           has not arrived; a cancel or a replacement came after it
     cancelled_too_late  arrived; a cancel or a replacement came too late, or its own replacing did
@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import TopicKind, TopicNames
 from spark import contested, topic_kinds
+from spark.content import altered, is_misplaced
 from spark.facts import ARRIVALS, ASKS, CLOCK_SKEW_MS, IDENTITY
 from spark.plans import hinted, settled
 from spark.rejections import group_of_letter, is_parked, letters_by_coordinates, number_of_letters, with_rejections
@@ -64,6 +65,7 @@ class Rules(NamedTuple):
     ``since_ms`` and ``until_ms`` choose messages by when they were asked for; either may be None. ``is_whole``: whether
     what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these,
     for groups, and for none that can be told; empty: all. What came for others need not have been read.
+    ``failures_ms``: from when to when, if at all, what came for groups has been sent back by records that were read.
     """
 
     as_of_ms: int
@@ -73,6 +75,7 @@ class Rules(NamedTuple):
     until_ms: int | None = None
     is_whole: bool = True
     destinations: tuple[str, ...] = ()
+    failures_ms: tuple[int, int] | None = None
 
 
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
@@ -108,6 +111,9 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
         verdicts = verdicts.unionByName(_moved_twice(folded, known, names, is_whole=rules.is_whole))
+    if "delivered" in kinds or "dead_letter" in kinds:
+        unasked = _never_sent_back(folded, known, names, rules)
+        verdicts = verdicts if unasked is None else verdicts.unionByName(unasked)
     return verdicts.where(_is_meant(rules) & is_for(rules.destinations, names)).select(*COLUMNS)
 
 
@@ -140,6 +146,9 @@ def fold(facts: DataFrame, *, is_whole: bool) -> DataFrame:
         only(arrives, "due_ms", "claimed_ms"),
         only(arrives, "partition", "delivered_partition"),
         only(arrives, "offset", "delivered_offset"),
+        only(asks, "asked_partition", "asked_partition"),
+        only(asks, "content", "content"),
+        only(arrives, "content", "delivered_content"),
     )
     c = F.col
     are_copies_true = F.coalesce((c("level") == 0) & (c("said") == c("also_said")), F.lit(False))
@@ -185,6 +194,8 @@ def _asked_once(names: TopicNames) -> list[Column | str]:
         F.lit(None).cast("bigint").alias("cut_ms"),
         F.lit(False).alias("is_void"),
         F.lit(None).cast("string").alias("remark"),
+        altered(c("content"), c("delivered_content")).alias("altered"),
+        is_misplaced(c("asked_partition")).alias("is_misplaced"),
     ]
 
 
@@ -193,7 +204,8 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
 
     Args:
         asked: with ``cut_ms``, when the first cancel after it was written (null: never); ``is_void``, whether it was to
-            replace something and found nothing; ``arrivals``, how often it came.
+            replace something and found nothing; ``arrivals``, how often it came; ``altered`` and ``is_misplaced``,
+            what of it was not as asked for.
     """
     c = F.col
     due = F.greatest("due_ms", "scheduled_ms")
@@ -204,12 +216,14 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
     from_the_future = stamped_by_client & F.coalesce(c("delivered_ms") < c("scheduled_ms"), F.lit(False))
     # Nobody waits with what is due when it is asked for: where it seems to have come before, clocks differ.
     due_at_once = (c("due_ms") <= c("scheduled_ms")) & (c("delivered_ms") >= c("scheduled_ms") - CLOCK_SKEW_MS)
+    is_another = has_come & (c("altered").isNotNull() | c("is_misplaced"))
     is_early = (c("delivered_ms") < c("due_ms")) & ~from_the_future & ~due_at_once
     verdict = (
         F.when(has_come & F.coalesce(cut_in_time, F.lit(False)), "cancel_ignored")
         .when(has_come & c("is_void"), "duplicate")
         .when(c("arrivals") > 1, "duplicate")
         .when(has_come & is_early, "early")
+        .when(is_another, "missing")
         .when(has_come & is_cut, "cancelled_too_late")
         .when(has_come & (c("delivered_ms") - due > rules.late_after_ms), "late")
         .when(has_come, "on_time")
@@ -221,6 +235,9 @@ def judge(asked: DataFrame, rules: Rules) -> DataFrame:
     why = (
         F.when(has_come & c("is_void"), "delivered, although what it was to replace had gone out")
         .when(c("is_void"), "there was nothing left to replace")
+        .when(has_come & c("remark").isNotNull(), c("remark"))
+        .when(has_come & c("altered").isNotNull(), F.concat(F.lit("what came has not the same "), "altered"))
+        .when(has_come & c("is_misplaced"), "it came in another partition than its REAL_QID names")
         .when(has_come & from_the_future, "its record was stamped in the future")
         .otherwise(c("remark"))
     )
@@ -258,9 +275,38 @@ def _moved_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_w
     unasked = unasked.withColumn("group", topic_kinds.group(c("destination"), names))
     redriven, parked = unasked.where(~is_parked()), unasked.where(is_parked())
     surplus = _redriven_twice(redriven, facts, is_whole=is_whole).unionByName(_parked_twice(parked, facts))
+    return _surplus(surplus, F.concat("moved", F.lit(" "), "times", F.lit(" times, of dead letters "), "of_letters"))
+
+
+def _never_sent_back(folded: DataFrame, facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame | None:
+    """Retries and dead letters that no consumer asked for: only the sidecar writes to their topics.
+
+    What came before anything was sent back may be older than the topic for that.
+    """
+    if rules.failures_ms is None:
+        return None
+    c = F.col
+    since_ms, until_ms = rules.failures_ms[0], min(rules.failures_ms[1], rules.as_of_ms - rules.grace_ms)
+    is_unasked = ~c("is_plain") & ~c("is_odd") & (c("retries") > 0) & (c("redrives") == 0) & (c("arrivals") > 0)
+    kind = topic_kinds.kind(c("destination"), names)
+    is_of_group = kind.isin(TopicKind.RETRY.value, TopicKind.DEAD_LETTER.value)
+    is_within = (c("delivered_ms") >= since_ms) & (c("delivered_ms") <= until_ms)
+    unasked = folded.where(is_unasked & is_of_group & is_within)
+    found = hinted(unasked.withColumn("group", topic_kinds.group(c("destination"), names)).where(~is_parked()))
+    if found is None:
+        return None
+    first_ms = facts.where(c("topic") == names.send_back).agg(F.min("timestamp_ms")).collect()[0][0]
+    if first_ms is None:
+        return None
+    return _surplus(found.where(c("delivered_ms") >= first_ms), F.lit("no consumer has sent it back"))
+
+
+def _surplus(found: DataFrame, why: Column) -> DataFrame:
+    """Verdicts of what came and was asked for by nobody, or by fewer."""
+    c = F.col
     given = {
         "verdict": F.lit("duplicate"),
-        "why": F.concat("moved", F.lit(" "), "times", F.lit(" times, of dead letters "), "of_letters"),
+        "why": why,
         "topic": c("destination"),
         "partition": c("delivered_partition"),
         "offset": c("delivered_offset"),
@@ -269,7 +315,7 @@ def _moved_twice(folded: DataFrame, facts: DataFrame, names: TopicNames, *, is_w
         "due_ms": F.lit(None).cast("bigint"),
         "lateness_ms": F.lit(None).cast("bigint"),
     }
-    return surplus.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
+    return found.select(*(given.get(name, c(name)).alias(name) for name in COLUMNS))
 
 
 def _redriven_twice(unasked: DataFrame, facts: DataFrame, *, is_whole: bool) -> DataFrame:

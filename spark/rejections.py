@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.contract import ErrorCode, TopicNames
+from spark.content import altered
 from spark.facts import ASKS, CLOCK_SKEW_MS, COORDINATES, IDENTITY
 from spark.plans import hinted, settled
 
@@ -53,7 +54,9 @@ def number_of_letters() -> Column:
 
 
 def letters_by_coordinates(facts: DataFrame) -> DataFrame | None:
-    """``letters``, how many, and a ``code``, by the coordinates of the record that asked; None: there are none.
+    """``letters``, how many, a ``code``, and what of one is ``altered``, by the coordinates of the record that asked.
+
+    None: there are none.
 
     A letter that its reader failed and somebody redrove is among the letters again, with one more redrive.
     """
@@ -66,6 +69,7 @@ def letters_by_coordinates(facts: DataFrame) -> DataFrame | None:
             F.col("id").alias("letter_id"),
             F.col("timestamp_ms").alias("letter_ms"),
             F.struct(*_COORDINATES).alias("letter"),
+            F.when(F.col("why") != ErrorCode.UNREADABLE_HEADERS.value, F.col("content")).alias("letter_content"),
         )
     )
     if found is None:
@@ -73,16 +77,22 @@ def letters_by_coordinates(facts: DataFrame) -> DataFrame | None:
     origin = F.when(F.col("kind") == "rolled", F.col("of_offset")).otherwise(F.col("offset"))
     records = facts.where(F.col("kind").isin(*_WITH_OWN_ID, "invalid", "cancel")).withColumn("origin", origin)
     told_of = settled(
-        records.select(*_SAID, "offset", "kind", "timestamp_ms", "append_time").join(
-            found.select(*_COORDINATES, "letter_id", "letter_ms", "letter"), _COORDINATES
+        records.select(*_SAID, "offset", "kind", "timestamp_ms", "append_time", "content").join(
+            found.select(*_COORDINATES, "letter_id", "letter_ms", "letter", "letter_content"), _COORDINATES
         )
     )
+    of_others = told_of.where(_is_of_another()).select("letter")
+    differing = told_of.select("letter", altered(F.col("content"), F.col("letter_content")).alias("altered"))
+    differing = differing.groupBy("letter").agg(
+        F.max("altered").alias("altered"), F.bool_and(F.col("altered").isNotNull()).alias("is_altered")
+    )
     letters = (
-        found.join(told_of.where(_is_of_another()).select("letter"), "letter", "left_anti")
+        found.join(of_others, "letter", "left_anti")
+        .join(differing.where("is_altered"), "letter", "left")
         .groupBy(*_COORDINATES, "redrives")
-        .agg(number_of_letters().alias("letters"), F.max("why").alias("code"))
+        .agg(number_of_letters().alias("letters"), F.max("why").alias("code"), F.max("altered").alias("altered"))
         .groupBy(*_COORDINATES)
-        .agg(F.max("letters").alias("letters"), F.max("code").alias("code"))
+        .agg(F.max("letters").alias("letters"), *_kept())
     )
     hint = hinted(letters)
     if hint is None:
@@ -100,8 +110,13 @@ def letters_by_coordinates(facts: DataFrame) -> DataFrame | None:
     return hinted(
         hint.join(moved, _COORDINATES, "left")
         .groupBy("topic", "partition", F.coalesce("home", "offset").alias("offset"))
-        .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
+        .agg(F.sum("letters").alias("letters"), *_kept())
     )
+
+
+def _kept() -> list[Column]:
+    """Of letters of one message, whatever tells against them."""
+    return [F.max(name).alias(name) for name in ("code", "altered")]
 
 
 def _is_of_another() -> Column:
@@ -144,12 +159,14 @@ def _with_those_of_copies(letters: DataFrame, judged: DataFrame, facts: DataFram
     turns = messages.select(
         *_COORDINATES, *_IDENTITY, (F.row_number().over(neediest_first) - 1).alias("turn"), count.alias("turns")
     )
-    waiting = of_others.select(*_IDENTITY, "letters", "code", (F.row_number().over(oldest_first) - 1).alias("number"))
+    waiting = of_others.select(
+        *_IDENTITY, "letters", "code", "altered", (F.row_number().over(oldest_first) - 1).alias("number")
+    )
     given = turns.join(waiting, _IDENTITY).where(F.col("number") % F.col("turns") == F.col("turn"))
     together = (
         letters.unionByName(given.select(*letters.columns))
         .groupBy(*_COORDINATES)
-        .agg(F.sum("letters").alias("letters"), F.max("code").alias("code"))
+        .agg(F.sum("letters").alias("letters"), *_kept())
     )
     return hinted(together) or letters
 
@@ -164,7 +181,7 @@ def _verdict() -> Column:
     return (
         F.when(c("letters") == 0, c("verdict"))
         .when((c("arrivals") > 0) | (c("letters") > 1), "duplicate")
-        .when(_without_cause(), "missing")
+        .when(_without_cause() | c("altered").isNotNull(), "missing")
         .otherwise("rejected")
     )
 
@@ -176,5 +193,6 @@ def _why() -> Column:
         .when(c("arrivals") > 0, F.concat(F.lit("delivered, and rejected as "), "code"))
         .when(c("letters") > 1, F.concat(F.lit("rejected "), c("letters"), F.lit(" times as "), "code"))
         .when(_without_cause(), F.concat(F.lit("rejected as "), c("code"), F.lit(", which it is not")))
+        .when(c("altered").isNotNull(), F.concat(F.lit("its dead letter has not the same "), "altered"))
         .otherwise(c("code"))
     )

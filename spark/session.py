@@ -18,7 +18,16 @@ _TABLES = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_NEARLY_UNIQUE = ("id", "offset", "timestamp_ms", "due_ms", "scheduled_ms", "delivered_ms", "delivered_offset")
+_NEARLY_UNIQUE = (
+    "id",
+    "offset",
+    "timestamp_ms",
+    "due_ms",
+    "scheduled_ms",
+    "delivered_ms",
+    "delivered_offset",
+    "content",
+)
 """Columns of which a dictionary would be made for nothing."""
 _ALWAYS = {
     **_TABLES,

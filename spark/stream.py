@@ -1,6 +1,6 @@
 """``audit stream``: topics -> the table of facts, for good and exactly once, without state.
 
-    CHECKPOINT/topics     which topics each query reads (Delta): a row a topic, with the number of its query
+    CHECKPOINT/topics     which topics each query reads (Delta): a row a topic, with the number of its query, and its id
     CHECKPOINT/<number>   that query's own progress, Spark's
     FACTS                 the table; a batch of a query is one commit of it, known by the query and the batch's number;
                           nobody else writes it, and its property says so
@@ -27,9 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors.contract import Place
+from connectors.contract import DelayLevels, Place
 from spark import tables
-from spark.batch import Job, named_destinations
+from spark.batch import Job, failures_since, named_destinations
 from spark.cluster import UNREADABLE, Cluster, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
@@ -38,7 +38,13 @@ from spark.sources import read_streams_by_kind
 READ_UNTIL = "read_until"
 ONLY = "only"
 _WRITER = "stream"
-_TOPICS_SCHEMA = T.StructType([T.StructField("query", T.IntegerType()), T.StructField("topic", T.StringType())])
+_TOPICS_SCHEMA = T.StructType(
+    [
+        T.StructField("query", T.IntegerType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("id", T.StringType()),  # Kafka's, where it is known
+    ]
+)
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
@@ -252,12 +258,50 @@ class Ingest:
                 "some destinations would not be in it. Operator action: start the stream as it was begun, or name "
                 "another table and checkpoint"
             )
+        tables.complete(self._spark, self._facts)  # now: queries that did so beside each other would fail
         if tables.writer(self._spark, self._facts) != _WRITER:
             tables.give_to(self._spark, self._facts, _WRITER)
-        topics: dict[int, list[str]] = {}
-        for row in [] if known is None else known.collect():
-            topics.setdefault(row["query"], []).append(row["topic"])
+        topics: dict[int, set[str]] = {}
+        ids: dict[str, str] = {}
+        for row in [] if known is None else [row.asDict() for row in known.collect()]:
+            topics.setdefault(row["query"], set()).add(row["topic"])
+            if row.get("id") is not None:
+                ids[row["topic"]] = row["id"]
+        self._check_ids(topics, ids)
         return {number: sorted(names) for number, names in sorted(topics.items())}
+
+    def _check_ids(self, topics: dict[int, set[str]], known: dict[str, str]) -> None:
+        """In a topic that was made anew a query would go on where the one before had ended, and not see that.
+
+        Raises:
+            AuditError: one was.
+        """
+        now = self._cluster.topic_ids(topic for names in topics.values() for topic in names)
+        anew = sorted(topic for topic, told in now.items() if known.get(topic, told) != told)
+        if anew:
+            raise AuditError(
+                f"deleted and made anew: {_named(anew)}; what is in the table stays. Operator action: a query reads "
+                "its topics for life; to go on with the new ones, begin a new table and checkpoint"
+            )
+        self._give(
+            {
+                number: [topic for topic in sorted(names) if topic in now and topic not in known]
+                for number, names in topics.items()
+            },
+            now,
+        )
+
+    def _give(self, topics: dict[int, list[str]], ids: dict[str, str]) -> None:
+        """Note which topics the queries read."""
+        rows = [
+            {"query": number, "topic": topic, "id": ids.get(topic)}
+            for number, names in topics.items()
+            for topic in names
+        ]
+        if rows:
+            given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
+            writer = given.write.format("delta").mode("append").option("mergeSchema", "true")
+            writer.save(f"{self._checkpoint}/topics")
 
     def _discover(self) -> None:
         """Give topics that nobody reads yet to one more query."""
@@ -272,9 +316,7 @@ class Ingest:
         if not new:
             return
         number = max(self._topics, default=-1) + 1
-        rows = [{"query": number, "topic": topic} for topic in new]
-        given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
-        given.write.format("delta").mode("append").save(f"{self._checkpoint}/topics")
+        self._give({number: new}, self._cluster.topic_ids(new))
         self._topics[number] = new
 
     # --- the table ----------------------------------------------------------------------------------------------------
@@ -355,6 +397,12 @@ def read_until_ms(facts: DataFrame) -> int | None:
     row = facts.where(F.col("kind") == READ_UNTIL).agg(F.max("timestamp_ms")).collect()[0]
     until_ms: int | None = row[0]
     return until_ms
+
+
+def failures_streamed(facts: DataFrame, levels: DelayLevels, grace_ms: int) -> tuple[int, int] | None:
+    """`spark.reconcile.Rules.failures_ms` of a table: what has been sent back since its first mark is in it."""
+    marks = facts.where(F.col("kind") == READ_UNTIL).agg(F.min("timestamp_ms"), F.max("timestamp_ms")).collect()[0]
+    return None if marks[0] is None else (failures_since(marks[0], levels), marks[1] - grace_ms)
 
 
 def kept_destinations(facts: DataFrame) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from spark.errors import AuditError
-from spark.facts import SCHEMA
+from spark.facts import LATER_COLUMNS, SCHEMA
 
 _WRITER = "timewheel.writer"
 """The table's property that says who writes it, if nobody else may."""
@@ -65,9 +65,18 @@ def read_facts(spark: SparkSession, path: str) -> DataFrame:
     """
     table = read(spark, path)
     missing = {field.name for field in SCHEMA} - set(table.columns)
-    if missing:
+    if not missing.issubset(LATER_COLUMNS):
         raise AuditError(f"{path} is not a table of facts: it lacks {', '.join(sorted(missing))}")
-    return table
+    unknown = {field.name: F.lit(None).cast(field.dataType) for field in SCHEMA if field.name in missing}
+    return table.withColumns(unknown)
+
+
+def complete(spark: SparkSession, path: str) -> None:
+    """Give a table of facts the columns that it lacks because an earlier version has begun it."""
+    known = read(spark, path).columns
+    lacking = [f"{name} {SCHEMA[name].dataType.simpleString()}" for name in LATER_COLUMNS if name not in known]
+    if lacking:
+        spark.sql(f"ALTER TABLE {_table(spark, path)} ADD COLUMNS ({', '.join(lacking)})")
 
 
 def read_or_none(spark: SparkSession, path: str) -> DataFrame | None:

@@ -89,8 +89,10 @@ def batch(
         from spark.packages import check_pyspark
 
         check_pyspark()
-        from spark.batch import Job, audit, read_facts
+        from spark.batch import Job, audit, failures_read, read_facts
         from spark.reconcile import Rules
+        from spark.stream import failures_streamed
+        from spark.tables import read_facts as read_table
 
         kafka = cluster(settings) if facts is None else None
         with Step("starting Spark"):
@@ -107,6 +109,10 @@ def batch(
             _check_may_be_written(spark, out, written)
             if kafka is not None:
                 notes = read_facts(spark, kafka, job, path, Step)
+                failures_ms = failures_read(kafka, job, began_ms)
+            else:
+                failures_ms = failures_streamed(read_table(spark, path), settings.levels, grace_ms)
+            job = job._replace(rules=rules._replace(failures_ms=failures_ms))
             report = audit(spark, job, path, out, notes, Step, kafka)
             with Step("writing the report"):
                 files = _write(spark, report, out)

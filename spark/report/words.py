@@ -8,7 +8,7 @@ from spark.report.model import FIRST_MS, LAST_MS, AuditReport, Verdict, utc
 MEANING = {
     Verdict.ON_TIME: "delivered once, when it was due",
     Verdict.LATE: "delivered once, but late",
-    Verdict.MISSING: "due, and not delivered",
+    Verdict.MISSING: "due, and not delivered as asked for",
     Verdict.DUPLICATE: "delivered more than once",
     Verdict.EARLY: "delivered before it was due",
     Verdict.CANCELLED: "cancelled or replaced, and not delivered",

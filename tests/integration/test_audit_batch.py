@@ -15,7 +15,7 @@ from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
 from sidecar.errors import UsageError
 from spark import tables
-from spark.batch import Job, audit, read_facts
+from spark.batch import Job, audit, failures_read, read_facts
 from spark.cluster import Cluster, Range
 from spark.reconcile import Rules
 from spark.stream import ONLY, READ_UNTIL, Ingest
@@ -203,8 +203,12 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
         pass
 
     def audit(_: SparkSession, job: Job, *rest: object) -> None:
-        raise JudgedError(job.rules.is_whole)
+        raise JudgedError(job.rules.is_whole, job.rules.failures_ms)
 
+    read, streamed = (0, 1), (2, 3)
+    monkeypatch.setattr("spark.batch.failures_read", Mock(return_value=read))
+    monkeypatch.setattr("spark.stream.failures_streamed", Mock(return_value=streamed))
+    monkeypatch.setattr("spark.tables.read_facts", Mock())
     for name in ("session", "cluster"):
         monkeypatch.setattr(audit_batch, name, Mock())
     monkeypatch.setattr(audit_batch, "_check_may_be_written", Mock())
@@ -214,7 +218,35 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
     command = ["audit", "batch", "--out", "unused", "--as-of", "2030-01-02T00:00:00Z", *arguments]
     ended = CliRunner().invoke(make_app("audit"), command)
     assert isinstance(ended.exception, JudgedError), ended.output
-    assert ended.exception.args == (is_whole,)
+    assert ended.exception.args == (is_whole, streamed if "--facts" in arguments else read)
+
+
+@pytest.mark.parametrize(("lost_ms", "since_ms"), [(None, None), (AT_MS, None), (None, AT_MS + 1), (AT_MS, 1)])
+def test_what_came_for_groups_is_judged_when_all_that_was_sent_back_before_has_come(
+    lost_ms: int | None, since_ms: int | None
+) -> None:
+    class Cut(Empty):
+        def kept_since_ms(self, places: Iterable[Place], empty_ms: int) -> dict[str, int]:
+            return {} if lost_ms is None else {SEND_BACK: lost_ms}
+
+    job = Job(NAMES, LEVELS, Rules(0, since_ms=since_ms))
+    begin_ms = max(lost_ms or 0, since_ms or 0)
+    expected = begin_ms + 60_000 + 86_400_000 if begin_ms else 0
+    assert failures_read(Cut(WHEEL), job, AT_MS + 10_000) == (expected, AT_MS + 5_000)
+
+
+def test_what_came_for_groups_is_not_judged_where_it_is_not_known_what_was_sent_back() -> None:
+    class Compacted(Empty):
+        def compacted(self, topics: Iterable[str]) -> list[str]:
+            return list(topics)
+
+    class Unreadable(Empty):
+        def unreadable(self, places: Iterable[Place]) -> dict[Place, int]:
+            return dict.fromkeys(places, 0)
+
+    job = Job(NAMES, LEVELS, Rules(0))
+    for cluster in (Compacted(WHEEL), Unreadable(WHEEL), Empty(WHEEL, hidden=SEND_BACK)):
+        assert failures_read(cluster, job, AT_MS) is None
 
 
 def test_a_table_of_a_stream_is_not_overwritten(spark: SparkSession, tmp_path: Path) -> None:

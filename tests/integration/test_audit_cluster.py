@@ -44,6 +44,19 @@ def test_topics_that_are_compacted_are_known(kafka: Kafka, prefix: str) -> None:
     assert cluster.compacted([]) == []
 
 
+def test_a_topic_that_is_made_anew_has_another_id(kafka: Kafka, prefix: str) -> None:
+    topic = kafka.create_topic(f"{prefix}orders")
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    before = cluster.topic_ids([topic, f"{prefix}nowhere"])
+    kafka.admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in kafka.topics(), "the topic is gone", 30)
+    kafka.create_topic(topic)
+    wait_until(lambda: topic in cluster.topic_ids([topic]), "the topic is there", 30)
+    assert before.keys() == {topic}
+    assert cluster.topic_ids([topic]) != before
+    assert cluster.topic_ids([]) == {}
+
+
 def test_topics_that_have_lost_their_first_records_are_known(kafka: Kafka, prefix: str) -> None:
     whole, cut, empty = (kafka.create_topic(f"{prefix}{name}", 2) for name in ("whole", "cut", "empty"))
     producer = kafka.producer()

@@ -30,7 +30,7 @@ def tells(*expected: tuple[str | None, int, str]) -> Callable[[Callable[[Story, 
 
 
 def schedule(story: Story, name: str, delay_ms: int = 20 * S, at_ms: int = 0, **more: Any) -> int:
-    headers = {"REAL_TOPIC": "orders", "UNIQ_KEY": name, "TIMER_DELAY_MS": delay_ms, **more}
+    headers: dict[str, Any] = {"REAL_TOPIC": "orders", "UNIQ_KEY": name, "TIMER_DELAY_MS": delay_ms, **more}
     return story.write(WHEEL, at_ms, **headers)
 
 
@@ -43,8 +43,8 @@ def cancel(story: Story, name: str, at_ms: int, partition: int = 0, **more: Any)
     return story.write(WHEEL, at_ms, partition, TIMER_DEL_UNIQKEY=name, **more)
 
 
-def replace(story: Story, name: str, at_ms: int, delay_ms: int, old: str | None = None) -> int:
-    return schedule(story, name, delay_ms, at_ms, TIMER_REPLACE_UNIQKEY=old or name)
+def replace(story: Story, name: str, at_ms: int, delay_ms: int, old: str | None = None, **more: Any) -> int:
+    return schedule(story, name, delay_ms, at_ms, TIMER_REPLACE_UNIQKEY=old or name, **more)
 
 
 def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
@@ -52,7 +52,7 @@ def send_back(story: Story, name: str, at_ms: int, **more: Any) -> int:
 
 
 def bury(story: Story, topic: str, offset: int, code: str, at_ms: int, **more: Any) -> None:
-    source = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
+    source: dict[str, Any] = {"ERROR_TOPIC": topic, "ERROR_PARTITION": 0, "ERROR_OFFSET": offset}
     story.write(more.pop("into", OWN_DLQ), at_ms, ERROR_CODE=code, **source, **more)
 
 
@@ -174,6 +174,130 @@ def due_before_it_was_asked_for(story: Story, name: str) -> None:
 def delivered_but_never_asked_for(story: Story, name: str) -> None:
     deliver(story, name, 20 * S, 20 * S)
     deliver(story, name, 21 * S, 20 * S)
+
+
+# --- as it was asked for, or not --------------------------------------------------------------------------------------
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_a_value_for_none(story: Story, name: str) -> None:
+    schedule(story, name, value=None)
+    deliver(story, name, 20 * S, 20 * S, value=b"")
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_another_key(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 20 * S, 20 * S, key=None)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_without_its_tags(story: Story, name: str) -> None:
+    schedule(story, name, TAGS="vip")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_with_headers_in_another_order(story: Story, name: str) -> None:
+    schedule(story, name, one=1, two=2)
+    deliver(story, name, 20 * S, 20 * S, two=2, one=1)
+
+
+@tells(("orders", 0, "on_time"))
+def delivered_with_its_own_headers_and_those_of_the_sidecar(story: Story, name: str) -> None:
+    schedule(story, name, one=None, REAL_QID="0", TAGS="vip", TIMER_OUT_MS=5)
+    deliver(story, name, 20 * S, 20 * S, one=None, TAGS="vip", TIMER_ENQUEUE_MS=1, TIMER_DEQUEUE_MS=2)
+
+
+@tells(("orders", 0, "missing"))
+def delivered_into_another_partition(story: Story, name: str) -> None:
+    schedule(story, name, REAL_QID="1")
+    deliver(story, name, 20 * S, 20 * S, partition=2)
+
+
+@tells(("orders", 0, "early"))
+def delivered_early_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    deliver(story, name, 10 * S, 20 * S, value=b"other")
+
+
+@tells((RETRY, 1, "missing"))
+def retried_with_another_value(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S)
+    hop(story, name, 11_010, 1)
+    deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1, value=b"other")
+
+
+@tells((DLQ, 1, "missing"))
+def dead_with_another_value(story: Story, name: str) -> None:
+    send_back(story, name, 11 * S, DELAY=-1)
+    deliver(story, name, 11_010, 11 * S, DLQ, RECONSUME_TIME=1, value=b"other")
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "missing"))
+def replaced_and_the_first_value_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S, value=b"new")
+    deliver(story, name, 45 * S, 45 * S)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def replaced_by_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 40 * S, value=b"new")
+    deliver(story, name, 45 * S, 45 * S, value=b"new")
+
+
+@tells(("orders", 0, "cancel_ignored"), ("orders", 0, "cancelled_too_late"))
+def replaced_by_another_value_at_the_same_time_and_the_first_delivered(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 5 * S, 15 * S, value=b"new")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "cancelled_too_late"), ("orders", 0, "cancelled_too_late"))
+def replaced_too_late_by_another_value_at_the_same_time(story: Story, name: str) -> None:
+    schedule(story, name)
+    replace(story, name, 19_990, 10, value=b"new")
+    deliver(story, name, 20 * S, 20 * S)
+
+
+@tells(("orders", 0, "on_time"), ("orders", 0, "on_time"))
+def used_twice_for_the_same_time_with_two_values(story: Story, name: str) -> None:
+    schedule(story, name, REAL_QID="1")
+    schedule(story, name, value=b"other", REAL_QID="0")
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, partition=1)
+
+
+@tells(("orders", 0, "missing"), ("orders", 0, "on_time"))
+def used_twice_for_the_same_time_and_one_with_another_value(story: Story, name: str) -> None:
+    schedule(story, name)
+    schedule(story, name, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, value=b"other")
+    deliver(story, name, 20 * S, 20 * S, value=b"nobody's")
+
+
+@tells((RETRY, 1, "on_time"), (RETRY, 1, "on_time"))
+def sent_back_twice_with_two_values_and_retried_the_other_way_round(story: Story, name: str) -> None:
+    for value in (b"1", b"2"):
+        send_back(story, name, 11 * S, value=value)
+    for value in (b"2", b"1"):
+        hop(story, name, 11_010, 1)
+        deliver(story, name, 21_020, 21_010, RETRY, RECONSUME_TIME=1, value=value)
+
+
+@tells(("orders", 0, "late"))
+def postponed_keeps_its_content(story: Story, name: str) -> None:
+    origin = schedule(story, name, 10 * S, one=1)
+    postpone(story, name, 10 * S, 10 * S, TIMER_ORIGIN_OFFSET=origin, TIMER_ROLL_TIMES=0, one=1)
+    deliver(story, name, 25 * S, 10 * S, one=1)
 
 
 # --- cancelled --------------------------------------------------------------------------------------------------------
@@ -940,6 +1064,27 @@ def rejected_for_its_destination(story: Story, name: str) -> None:
     bury(story, WHEEL, offset, "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name)
 
 
+@tells(("orders", 0, "missing"))
+def rejected_with_another_value(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "UNKNOWN_DESTINATION", 20 * S, UNIQ_KEY=name, value=b"other")
+
+
+@tells(("orders", 0, "missing"))
+def rejected_after_a_roll_without_its_own_headers(story: Story, name: str) -> None:
+    origin = schedule(story, name, 60 * S, one=1)
+    told = {"TIMER_DELIVER_MS": story.due(60 * S), "TIMER_ORIGIN_OFFSET": origin, "TIMER_ROLL_TIMES": 1}
+    copy = story.write(WHEEL, 20 * S, REAL_TOPIC="orders", UNIQ_KEY=name, **told, one=1)
+    bury(story, WHEEL, copy, "UNKNOWN_DESTINATION", 60 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "rejected"), ("orders", 0, "rejected"))
+def rejected_without_what_is_too_large_and_without_headers_that_cannot_be_read(story: Story, name: str) -> None:
+    offset = schedule(story, name, one=1)
+    bury(story, WHEEL, offset, "RECORD_TOO_LARGE", 20 * S, key=None, value=None, ERROR_OMITTED="record")
+    offset = schedule(story, name, 30 * S, one=1)
+    bury(story, WHEEL, offset, "UNREADABLE_HEADERS", 1 * S)
+
+
 @tells(("orders", 0, "rejected"))
 def rejected_and_too_large_for_more_than_the_reason(story: Story, name: str) -> None:
     offset = schedule(story, name)
@@ -1256,3 +1401,27 @@ def test_what_was_not_read_excuses_no_copies_and_nothing_else(spark: SparkSessio
     for one in verdicts_of(spark, story, 100 * S, is_whole=False):
         found[one.id].append((one.destination, one.retries, one.verdict))
     assert {name: sorted(rows, key=str) for name, rows in found.items()} == {name: STORIES[name][1] for name in names}
+
+
+def test_what_came_for_groups_was_sent_back_by_somebody(spark: SparkSession) -> None:
+    story = Story()
+    send_back(story, "retried", 20 * S)
+    deliver(story, "retried", 30 * S, 30 * S, RETRY, RECONSUME_TIME=1)
+    hop(story, "of before", 20 * S, 3)
+    deliver(story, "of before", 30 * S, 30 * S, RETRY, RECONSUME_TIME=3)
+    dies_and_is_redriven(story, "older than all", "orders", "orders")
+    deliver(story, "retried", 31 * S, 30 * S, DLQ, RECONSUME_TIME=1)
+    deliver(story, "counted on", 31 * S, 30 * S, RETRY, RECONSUME_TIME=2)
+    deliver(story, "redriven", 31 * S, None, RETRY, RECONSUME_TIME=2, REDRIVE_COUNT=1)
+    deliver(story, "parked", 31 * S, None, f"{DLQ}.parked", RECONSUME_TIME=2)
+    deliver(story, "forwarded", 31 * S, 30 * S, "orders", RECONSUME_TIME=2)
+    deliver(story, "within the grace", 95_001, 95 * S, DLQ, RECONSUME_TIME=1)
+
+    def found(failures_ms: tuple[int, int] | None) -> list[tuple[str, str | None]]:
+        rows = verdicts_of(spark, story, 100 * S, failures_ms=failures_ms)
+        return [(one.id, one.destination) for one in rows if one.verdict == "duplicate"]
+
+    assert found((0, story.due(DAY))) == [("counted on", RETRY), ("retried", DLQ)]
+    assert found((story.due(31_001), story.due(DAY))) == []
+    assert found((0, story.due(30_999))) == []
+    assert found(None) == []

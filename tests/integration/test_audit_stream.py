@@ -14,7 +14,7 @@ from spark import tables
 from spark.batch import Job
 from spark.cluster import Cluster
 from spark.errors import AuditError
-from spark.facts import SCHEMA
+from spark.facts import LATER_COLUMNS, SCHEMA
 from spark.reconcile import Rules
 from spark.sources import read_ranges
 from spark.stream import ONLY, READ_UNTIL, Ingest, is_streamed, kept_destinations
@@ -36,6 +36,7 @@ class Topics(Cluster):
         """How far partitions are written."""
         self.open: dict[Place, int] = {}
         """Where transactions begin that are open."""
+        self.ids: dict[str, str] = {}
         self.told: list[str] = []
         self._spark = spark
         self._directory = directory
@@ -49,6 +50,9 @@ class Topics(Cluster):
 
     def topics(self) -> dict[str, list[int]]:
         return {path.name: [0] for path in (self._directory / "topics").glob("*")}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     def written(self, places: Iterable[Place]) -> dict[Place, int]:
         return {place: self.ends[place] for place in places if place in self.ends}
@@ -216,3 +220,27 @@ def test_a_table_that_was_begun_before_tables_said_whose_they_are_is_gone_on_wit
     tables.write_facts(spark.createDataFrame([], SCHEMA), topics.facts, "append")
     topics.ingest()
     assert is_streamed(spark, topics.facts)
+
+
+def test_a_table_that_an_earlier_version_has_begun_gets_the_columns_that_it_lacks(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topics.write(a_message("orders"))
+    earlier = spark.createDataFrame([], SCHEMA).drop(*LATER_COLUMNS).withColumn("day", tables.day())
+    earlier.write.format("delta").mode("append").partitionBy("day").save(topics.facts)
+    facts = tables.read_facts(spark, topics.facts)
+    assert set(facts.columns) >= set(LATER_COLUMNS)
+    topics.ingest().run_available()
+    assert topics.kinds() == ["read_until", "scheduled"]
+    assert tables.read_facts(spark, topics.facts).where("content is not null").count() == 1
+
+
+def test_a_topic_that_was_made_anew_between_two_runs_is_named(topics: Topics) -> None:
+    topics.write(a_message("orders"))
+    topics.ingest().run_available()
+    topics.ids = {WHEEL: "1"}
+    topics.ingest()  # of a checkpoint that does not know of ids it is noted now
+    topics.ingest().run_available()
+    topics.ids = {WHEEL: "2"}
+    with pytest.raises(AuditError, match=f"deleted and made anew: {WHEEL}"):
+        topics.ingest()

@@ -43,14 +43,16 @@ class Read(NamedTuple):
     offset: int
     partition: int = 0
     append_time: bool = True
+    key: bytes | None = b"key"
+    value: bytes | None = b"value"
 
 
 def source(spark: SparkSession, records: Iterable[Read]) -> DataFrame:
     """What the Kafka source gives of them."""
     rows = [
         (
-            b"key",
-            b"value",
+            record.key,
+            record.value,
             record.topic,
             record.partition,
             record.offset,
@@ -86,13 +88,21 @@ class Story:
         self._ends: dict[tuple[str, int], int] = {}
 
     def write(
-        self, topic: str, at_ms: int, partition: int = 0, append_time: bool = True, **headers: str | int | None
+        self,
+        topic: str,
+        at_ms: int,
+        partition: int = 0,
+        append_time: bool = True,
+        *,
+        key: bytes | None = b"key",
+        value: bytes | None = b"value",
+        **headers: str | int | None,
     ) -> int:
         """Append a record; its offset."""
         offset = self._ends.get((topic, partition), 0)
         self._ends[topic, partition] = offset + 1
         told: Headers = [(name, None if value is None else str(value).encode()) for name, value in headers.items()]
-        self.records.append(Read(topic, told, self.BEGIN_MS + at_ms, offset, partition, append_time))
+        self.records.append(Read(topic, told, self.BEGIN_MS + at_ms, offset, partition, append_time, key, value))
         return offset
 
     def due(self, at_ms: int) -> int:
