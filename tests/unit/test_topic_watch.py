@@ -93,7 +93,9 @@ def test_a_configuration_that_somebody_changes_is_noticed_once() -> None:
 def test_topics_that_are_not_fit_are_counted(changed: dict[str, str], not_fatal: int, fatal: int) -> None:
     watched = Watched(**changed)
     watched.look()
-    counted = [watched.registry.get_sample_value("timewheel_unfit_topics", {"fatal": told}) for told in ("false", "true")]
+    counted = [
+        watched.registry.get_sample_value("timewheel_unfit_topics", {"fatal": told}) for told in ("false", "true")
+    ]
     assert counted == [not_fatal, fatal]
 
 

@@ -52,7 +52,8 @@ class IntakePause:
             reason=self.reason,
             operator_action=_BEYOND_A_LAP
             if isinstance(error, SlotConflict)
-            else "make room in data_dir; intake goes on by itself",
+            else "make room in data_dir, or, where disk_quota_bytes is used up, raise it and restart; intake goes on "
+            "by itself",
         )
 
     def tick(self) -> None:
