@@ -52,6 +52,11 @@ class TopicAdmin:
         """0 where there is no such topic."""
         return {topic: len(infos) for topic, infos in self._partitions(topics).items()}
 
+    def ids_and_counts(self, topics: Collection[str]) -> dict[str, tuple[str, int]]:
+        """The id of each topic that there is, and how many partitions it has."""
+        described = self._described(topics, _TIMEOUT_S)
+        return {topic: (str(seen.topic_id), len(seen.partitions)) for topic, seen in described.items()}
+
     def replicas(self, topic: str) -> dict[int, Replicas]:
         """How each partition of a topic is; empty where there is no such topic."""
         return {
