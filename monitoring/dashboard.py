@@ -271,6 +271,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                     (every("timewheel_stopped_partitions", "instance"), "stopped {{instance}}"),
                     (every("timewheel_failing_partitions", "instance"), "failing {{instance}}"),
                     (every("timewheel_recovering_partitions", "instance"), "recovering {{instance}}"),
+                    (every("timewheel_held_back_partitions", "instance"), "held back {{instance}}"),
                     (every("timewheel_paused_partitions", "instance, reason"), "paused {{instance}}, {{reason}}"),
                 ),
             ),

@@ -460,13 +460,14 @@ class Loop:
         """No letter is taken, however small: it is tried again as it is, and its partition waits."""
         topic, _, error = refusal
         self._pause()
-        self._health.broker_is_silent(f"'{topic}': {error.str()}")
+        remedy_now = f"{remedy(error, topic)}; until then the partition waits behind a record that is rejected"
+        self._health.broker_is_silent(f"'{topic}': {error.str()}", remedy_now)
         log.error(
             "dead letters refused",
             topic=topic,
             partition=f"{source.topic}-{source.partition}",
             reason=error.str(),
-            operator_action=f"{remedy(error, topic)}; until then the partition waits behind a record that is rejected",
+            operator_action=remedy_now,
         )
 
     def _pause(self) -> None:

@@ -11,7 +11,7 @@ import structlog
 from connectors.contract import Place
 from sidecar.clock import Clock
 from sidecar.kafka.probe import Probe
-from sidecar.observability.health import Cause, Health
+from sidecar.observability.health import CLOSED, GONE, Cause, Health
 from sidecar.observability.history import History
 from sidecar.watch_thread import WatchThread
 
@@ -66,6 +66,7 @@ class Observer(WatchThread):
             else:
                 self._tell_leaderless(self._probe.leaderless)
                 self._tell_made_anew(self._probe.topic_ids)
+                self._tell_unreadable(self._probe.missing, self._probe.closed)
 
     def _tell(self, cause: Cause | None) -> None:
         """The log, when it begins, when something else is in the way, and when it is over."""
@@ -101,3 +102,11 @@ class Observer(WatchThread):
             )
         if anew:
             self._health.topics_made_anew += 1
+
+    def _tell_unreadable(self, missing: frozenset[str], closed: frozenset[str]) -> None:
+        """The log, of each topic that was there, when it begins; status, until it is over."""
+        unreadable = dict.fromkeys(missing & self._topic_ids.keys(), GONE) | dict.fromkeys(closed, CLOSED)
+        before, self._health.unreadable = self._health.unreadable, unreadable
+        for topic, cause in sorted(unreadable.items()):
+            if before.get(topic) != cause:
+                log.error("topic not readable", topic=topic, reason=cause.words, operator_action=cause.remedy)

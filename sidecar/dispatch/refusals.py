@@ -29,6 +29,10 @@ _REFUSED_AS_ONE = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._STATE)
 """What the calls of a transaction fail with that may not write to one of its topics: the first, and the others."""
 
 
+_OF_PROGRESS = "Failed to commit offsets to transaction"
+"""Librdkafka's words where it is the schedule topic that the login may not read: no record is at fault."""
+
+
 class Findings(NamedTuple):
     """What a failed transaction tells."""
 
@@ -60,7 +64,11 @@ def find(
     """
     # Of a topic that may not be written to hears the transaction, and none of its records, for none was sent; and with
     # it hears only the call that was under way just then.
-    is_of_all = error.code() in _REFUSED_AS_ONE and all(refused.code() in _PURGED for _, _, refused in refusals)
+    is_of_all = (
+        error.code() in _REFUSED_AS_ONE
+        and not error.str().startswith(_OF_PROGRESS)
+        and all(refused.code() in _PURGED for _, _, refused in refusals)
+    )
     if is_of_all and error.code() in REFUSALS:
         refusals = [(topic, 0, KafkaError(error.code())) for topic in sorted(topics)]
     guilty = [refusal for refusal in refusals if refusal[2].code() not in _PURGED]

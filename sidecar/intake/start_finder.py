@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from connectors.contract import Place
@@ -125,6 +125,8 @@ class KafkaStartFinder:
                 _check(answers)
             except KafkaException as error:
                 failure = error
+                if error.args[0].code() == KafkaError._DESTROY:  # the client ends, and no asking brings an answer
+                    break
                 log.warning("committed progress not known yet", reason=str(error), operator_action=_HELD_UP)
                 self._tell(f"Kafka does not tell the committed progress: {error}; {_HELD_UP}")
                 if self._is_stopping():

@@ -130,10 +130,11 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool], t
 
 
 def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[], bool]) -> str:
-    """The name of a static member: another one once there is more to read.
+    """The name of a static member: another one once there is more to read, or a topic is another one.
 
     Kafka gives a member that returns under its name what it had before, and nobody looks whether there is more by then:
-    a level or a partition that is new would be nobody's.
+    a level or a partition that is new would be nobody's. So would be those of a topic that was deleted, when the group
+    gave them up, and made anew.
 
     Raises:
         StoppedWaitingError: a stop was asked for before Kafka has told which partitions there are.
@@ -145,10 +146,10 @@ def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[
         reraise=True,
     )
     try:
-        counts = answered(topics.count_partitions, settings.topic_names.schedule_topics(settings.levels))
+        told = answered(topics.ids_and_counts, settings.topic_names.schedule_topics(settings.levels))
     except KafkaException as error:
         raise StoppedWaitingError(f"describe_topics: {error}") from error
-    return f"{settings.identity}-{zlib.crc32(repr(sorted(counts.items())).encode()):08x}"
+    return f"{settings.identity}-{zlib.crc32(repr(sorted(told.items())).encode()):08x}"
 
 
 def _close(consumer: Consumer) -> None:

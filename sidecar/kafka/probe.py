@@ -91,6 +91,10 @@ class Probe:
         """Partitions of the schedule topics that no broker led when it last answered a `ping`."""
         self.topic_ids: dict[str, str] = {}
         """The ids of the schedule topics that there were then."""
+        self.missing: frozenset[str] = frozenset()
+        """Those that there were not, or that this login may not describe."""
+        self.closed: frozenset[str] = frozenset()
+        """Those that this login may not read."""
         self.admin = make_admin(settings, error_cb=self._told.append, logger=self)
 
     def ask(self, timeout_s: float) -> Cause | None:
@@ -107,11 +111,13 @@ class Probe:
         """As `ask`, with a question that is cheap for large clusters, too; a refusal also counts as an answer."""
         topics = self._settings.topic_names.schedule_topics(self._settings.levels)
         # Describing a topic never makes a broker create it, as a metadata request may.
-        answer = self._outcome(lambda: TopicAdmin(self.admin, self._settings).look(topics, timeout_s))
+        answer = self._outcome(lambda: TopicAdmin(self.admin, self._settings).look(topics, timeout_s, with_rights=True))
         if isinstance(answer, Cause):
             return answer
         self.leaderless = frozenset(answer.leaderless if answer is not None else ())
         self.topic_ids = answer.ids if answer is not None else {}
+        self.missing = frozenset(topics).difference(answer.ids) if answer is not None else frozenset()
+        self.closed = answer.closed if answer is not None else frozenset()
         return None
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:

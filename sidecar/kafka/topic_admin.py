@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo
-from confluent_kafka.admin import AdminClient, NewTopic, TopicDescription
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, TopicDescription
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from connectors.contract import Place
@@ -33,6 +33,8 @@ class TopicsSeen(NamedTuple):
     """Partitions that no broker leads."""
     ids: dict[str, str]
     """By topic, of those that there are; one that is made anew has another."""
+    closed: frozenset[str] = frozenset()
+    """Those that this login may not read; known only where that was asked for."""
 
 
 class TopicAdmin:
@@ -50,6 +52,11 @@ class TopicAdmin:
         """0 where there is no such topic."""
         return {topic: len(infos) for topic, infos in self._partitions(topics).items()}
 
+    def ids_and_counts(self, topics: Collection[str]) -> dict[str, tuple[str, int]]:
+        """The id of each topic that there is, and how many partitions it has."""
+        described = self._described(topics, _TIMEOUT_S)
+        return {topic: (str(seen.topic_id), len(seen.partitions)) for topic, seen in described.items()}
+
     def replicas(self, topic: str) -> dict[int, Replicas]:
         """How each partition of a topic is; empty where there is no such topic."""
         return {
@@ -57,12 +64,15 @@ class TopicAdmin:
             for info in self._partitions([topic])[topic]
         }
 
-    def look(self, topics: Collection[str], timeout_s: float = _TIMEOUT_S) -> "TopicsSeen":
+    def look(
+        self, topics: Collection[str], timeout_s: float = _TIMEOUT_S, *, with_rights: bool = False
+    ) -> "TopicsSeen":
         """What is to be known of topics before they are read, and while they are, with one question."""
-        described = self._described(topics, timeout_s)
+        described = self._described(topics, timeout_s, with_rights=with_rights)
         return TopicsSeen(
             {(topic, info.id) for topic, seen in described.items() for info in seen.partitions if info.leader is None},
             {topic: str(seen.topic_id) for topic, seen in described.items()},
+            frozenset(topic for topic, seen in described.items() if _is_closed(seen)),
         )
 
     def create_topic(self, topic: str) -> int:
@@ -134,12 +144,20 @@ class TopicAdmin:
         described = self._described(topics, timeout_s)
         return {topic: list(described[topic].partitions) if topic in described else [] for topic in topics}
 
-    def _described(self, topics: Collection[str], timeout_s: float) -> dict[str, TopicDescription]:
+    def _described(
+        self, topics: Collection[str], timeout_s: float, *, with_rights: bool = False
+    ) -> dict[str, TopicDescription]:
         """Those that there are."""
         with self._asking_the_controller():
-            asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
+            asked = self._admin.describe_topics(
+                TopicCollection(list(topics)), include_authorized_operations=with_rights, request_timeout=timeout_s
+            )
             found = {topic: _described(answer) for topic, answer in asked.items()}
         return {topic: description for topic, description in found.items() if description is not None}
+
+
+def _is_closed(description: TopicDescription) -> bool:
+    return bool(description.authorized_operations) and AclOperation.READ not in description.authorized_operations
 
 
 def _described(answer: Future[TopicDescription]) -> TopicDescription | None:

@@ -64,6 +64,9 @@ class TopicWatch(WatchThread):
                 "topic is not fit", topic=finding.topic, problem=finding.problem, operator_action=finding.remedy
             )
         self._findings = findings
+        for is_fatal in (False, True):
+            unfit = {each.topic for each in findings if each.fatal is is_fatal and not each.is_short_of_downtime}
+            self._told.unfit.labels(str(is_fatal).lower()).set(len(unfit))
         return CHECK_EVERY_S
 
     def _tell_retention(self, admin: AdminClient) -> None:

@@ -31,6 +31,8 @@ class Finding(NamedTuple):
     problem: str
     remedy: str
     fatal: bool
+    is_short_of_downtime: bool = False
+    """Whether it is a retention that leaves a sidecar that is away less than 7 days, which has a metric of its own."""
 
 
 def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda: False) -> None:
@@ -240,6 +242,7 @@ def _judge(plan: TopicPlan, configs: dict[str, str | None]) -> list[Finding]:
             wrong("retention.ms", f"records are held {format_duration(plan.held_ms)} before they are due", fatal=True)
         elif 0 <= retention_ms < needed_ms:
             wrong("retention.ms", "leaves less than 7 days for a sidecar that is away", fatal=False)
+            findings[-1] = findings[-1]._replace(is_short_of_downtime=True)
         if int(configs.get("retention.bytes") or -1) >= 0:
             wrong("retention.bytes", "a size limit removes records that are not due yet", fatal=False)
         if configs.get("unclean.leader.election.enable") == "true":

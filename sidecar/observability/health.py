@@ -6,6 +6,7 @@ Several may hold at once; the first of this table is told.
     stuck        the loop does not turn
     stopping     a stop was asked for
     broker_away  no broker answers
+    stuck        a schedule topic is gone, or may not be read any more
     starting     no partitions are assigned: not yet, or not again since the clients were lost
     stuck        a partition waits for an operator, or cannot be opened and is tried again
     disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
@@ -65,13 +66,22 @@ class State(StrEnum):
 
 
 class Cause(NamedTuple):
-    """Why no broker answers."""
+    """Why no broker answers, or a partition or topic is not worked on."""
 
     words: str
     remedy: str
 
     def __str__(self) -> str:
         return f"{self.words}; {self.remedy}"
+
+
+GONE = Cause(
+    "does not exist any more, or this login may not describe it",
+    "if it was deleted, make it anew with 'timewheel topics create', what waited in it is lost; if not, allow the "
+    "sidecar's login to describe and read it",
+)
+CLOSED = Cause("may not be read by this login any more", "allow the sidecar's login to read it; nothing is lost")
+"""What has become of a schedule topic."""
 
 
 class Verdict(NamedTuple):
@@ -120,6 +130,8 @@ class Health:
     """Partitions that cannot be read on before a producer's transaction ends."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Which topics of their names are read, by Kafka's ids."""
+    unreadable: dict[str, Cause] = field(default_factory=dict)
+    """Schedule topics that were there and are gone, or may not be read -> which of it."""
     topics_made_anew: int = 0
     """How often schedule topics were deleted and made again."""
     stopping: bool = False
@@ -142,6 +154,8 @@ class Health:
     """The partitions among ``troubled`` and ``failing`` that lack nothing but disk."""
     broker_silent_since_ms: float | None = None
     broker_error: str = ""
+    broker_remedy: str = ""
+    """What ends what `broker_error` tells of, where that is known."""
     broker_error_ms: float = 0.0
     """When somebody last found Kafka silent, or was refused."""
     broker_reachable: bool | None = None
@@ -196,15 +210,17 @@ class Health:
     def broker_answers(self) -> None:
         self.broker_silent_since_ms = None
         self.broker_error = ""
+        self.broker_remedy = ""
         self.broker_reachable = None
         self.broker_cause = None
 
-    def broker_is_silent(self, error: str) -> None:
+    def broker_is_silent(self, error: str, remedy: str = "") -> None:
         """Kafka does not do what it should: it is silent, or it refuses. A probe finds out which."""
         self.broker_error_ms = self.clock.monotonic_ms()
         if self.broker_silent_since_ms is None:
             self.broker_silent_since_ms = self.broker_error_ms
         self.broker_error = error
+        self.broker_remedy = remedy or (_RIGHTS_REMEDY if _NO_RIGHTS in error else "")
 
     def was_fenced(self) -> None:
         """Kafka has taken the transactional ids away."""
@@ -302,9 +318,11 @@ class Health:
             return Verdict(State.STOPPING, "finishes the transaction in hand and ends")
         if self.broker_reachable is False:
             return self._broker_away()
+        if self.unreadable:
+            return self._of_topics()
         if not self.assigned:
             words = (self._broker_words() or self.phase) + self._has_waited()
-            return Verdict(State.STARTING, words, rival.remedy if (rival := self.rival) else "")
+            return Verdict(State.STARTING, words, rival.remedy if (rival := self.rival) else self.broker_remedy)
         return self._of_partitions() or self._of_delivery()
 
     def _broker_away(self) -> Verdict:
@@ -313,6 +331,11 @@ class Health:
         remedy = self.broker_cause.remedy if self.broker_cause else "check the brokers and the way to them"
         hope = _GOES_ON if self._has_been_assigned else _TRIED_AGAIN
         return Verdict(State.BROKER_AWAY, words + self._has_waited(), f"{remedy}; {hope}")
+
+    def _of_topics(self) -> Verdict:
+        topic, cause = min(self.unreadable.items())
+        others = f", and {len(self.unreadable) - 1} more" if len(self.unreadable) > 1 else ""
+        return Verdict(State.STUCK, f"{topic} {cause.words}{others}{self._has_waited()}", cause.remedy)
 
     @property
     def _has_been_assigned(self) -> bool:
@@ -402,6 +425,8 @@ class Health:
     def _remedy(self) -> str:
         if rival := self.rival:
             return rival.remedy
+        if self.broker_remedy:
+            return f"{self.broker_remedy}; nothing is lost"
         if self.broker_error or self.waits_since_ms is not None:
             return "look at the destinations and their brokers; it is tried again until it goes, nothing is lost"
         return "nothing, if it catches up; otherwise more workers, replicas or partitions"
@@ -432,6 +457,7 @@ class Health:
             reasons.append(f"no partitions have been assigned again for {(now_ms - ended_ms) / 1000:.0f} s: {told}")
         elif self.broker_silent_ms > BROKER_AWAY_GRACE_MS:
             reasons.append(f"kafka has not answered for {self.broker_silent_ms / 1000:.0f} s: {self._broker_told()}")
+        reasons += [f"{topic} {cause.words}" for topic, cause in sorted(self.unreadable.items())]
         reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
         reasons += [f"{where} failed and is tried again: {why}" for where, why in sorted(self.failing.items())]
         reasons += [f"{where} recovers: {how_far}" for where, how_far in sorted(self.recovering.items())]
@@ -458,6 +484,9 @@ _WARNINGS_MAX = 20
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
+_NO_RIGHTS = "authorization failed"
+"""Librdkafka's words for every refusal of the brokers' authorizer."""
+_RIGHTS_REMEDY = "give the sidecar's login the rights that docs/security.md lists; it is tried again"
 _HELD_BACK = (
     "a producer's transaction is open, and what is written behind it cannot be read before it ends; "
     "'kafka-transactions.sh describe-producers' names the producer"

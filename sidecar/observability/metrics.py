@@ -59,6 +59,13 @@ class TopicMetrics:
             ["queue"],
             registry=registry,
         )
+        self.unfit = Gauge(
+            "timewheel_unfit_topics",
+            "Topics that 'timewheel topics check' finds fault with, but for a retention that is short of the 7 days; "
+            "fatal: records get lost or wait for nobody, and a start is refused.",
+            ["fatal"],
+            registry=registry,
+        )
 
 
 class Metrics:
@@ -230,6 +237,11 @@ class Metrics:
         self.recovering_partitions = Gauge(
             "timewheel_recovering_partitions", "Partitions that are reading committed records again.", registry=registry
         )
+        self.held_back_partitions = Gauge(
+            "timewheel_held_back_partitions",
+            "Partitions that cannot be read on before a producer's transaction ends.",
+            registry=registry,
+        )
         self.paused_partitions = Gauge(
             "timewheel_paused_partitions",
             "Wheel partitions that take nothing in, by reason: disk, which is full; delivery_stopped, no room beside "
@@ -287,6 +299,7 @@ class Metrics:
             self.failing_partitions: lambda: len(health.failing),
             self.recovering_partitions: lambda: len(health.recovering),
             self.destinations_away: lambda: len(health.destinations_away),
+            self.held_back_partitions: lambda: len(health.held_back),
         }
         for gauge, function in told.items():
             gauge.set_function(function)

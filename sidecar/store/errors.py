@@ -13,7 +13,8 @@ from pathlib import Path
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 MAKE_ROOM = (
-    "make room on the disk of data_dir or, where disk_quota_bytes is exceeded, raise that; intake goes on by itself"
+    "make room on the disk of data_dir, and intake goes on by itself; where disk_quota_bytes is exceeded, raise it "
+    "and restart"
 )
 """What an operator can do where `is_disk_full`."""
 

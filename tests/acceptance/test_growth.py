@@ -4,8 +4,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
+from sidecar.kafka.clients import admin_client
+from sidecar.kafka.topics import create_topics
+from sidecar.settings import load_settings
 from tests.acceptance.test_levels import ids, scheduled
-from tests.support.kafka import Kafka, judge
+from tests.support.kafka import Headers, Kafka, judge
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
 
@@ -97,3 +100,23 @@ def test_a_destination_that_is_made_anew_with_fewer_partitions_holds_up_nobody(
         schedule(other, f"other{number}")
     kafka.read([shrinking], 12, 30)
     kafka.read([other], 12, 1)
+
+
+@pytest.mark.long
+def test_a_schedule_topic_that_is_deleted_is_told_and_read_again_once_it_is_made_anew(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess
+) -> None:
+    """Meanwhile the group has been assigned without it, and gives a member that returns under its name no more."""
+    destination, wheel = kafka.create_topic(f"{prefix}orders"), f"{prefix}SCHEDULE_TOPIC_XXXX-wheel"
+    sidecar.start()
+    before = sidecar.metric("timewheel_assigned_partitions")
+    kafka.admin.delete_topics([wheel], operation_timeout=10)[wheel].result(10)
+    wait_until(lambda: f"{wheel} does not exist" in sidecar.get("/readyz")[1], "it is told", 60)
+    wait_until(lambda: sidecar.metric("timewheel_assigned_partitions") < before, "the group goes on without it", 90)
+    settings = load_settings({name: str(value) for name, value in sidecar.settings.items()})
+    assert create_topics(admin_client(settings), settings) == [wheel]
+    headers: Headers = [("REAL_TOPIC", destination.encode()), ("TIMER_DELAY_MS", b"1000")]
+    kafka.produce([(wheel, b"k", b"v", headers)])
+    kafka.read([destination], 1, 60)
+    sidecar.wait_ready()
+    assert sidecar.metric("timewheel_assigned_partitions") == before

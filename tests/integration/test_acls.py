@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.secured_kafka import ADMIN, Denied, SecuredKafka, secured_kafka
@@ -207,6 +214,47 @@ def test_one_fewer_does_not(scenarios: dict[Acl | None, Scenario], without: Acl)
         wait_until(scenario.complaints, "the sidecar says so", 30, poll_s=0.2)
     else:
         assert not scenario.has_delivered()
+
+
+def test_a_schedule_topic_that_may_be_read_no_more_is_told_and_makes_no_dead_letters(tmp_path: Path) -> None:
+    """Its progress is refused, too, with the error that a destination without the right to write gives."""
+    (tmp_path / "kafka").mkdir()
+    with secured_kafka(tmp_path / "kafka", ["user0"]) as kafka:
+        scenario = Scenario(kafka, 0, tmp_path / "sidecar", None)
+        admin, wheel = kafka.admin(), "p0.SCHEDULE_TOPIC_XXXX-wheel"
+        admin.create_topics([NewTopic("p0.orders", 1, 1)])["p0.orders"].result(30)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **kafka.login(ADMIN)})
+
+        def schedule() -> None:
+            headers: list[tuple[str, str | bytes | None]] = [("REAL_TOPIC", b"p0.orders"), ("TIMER_DELAY_MS", b"3000")]
+            producer.produce(wheel, b"v", headers=headers)
+            assert producer.flush(30) == 0
+
+        def is_told(words: str) -> bool:
+            return words in scenario.sidecar.get("/readyz")[1]
+
+        where = ResourceType.TOPIC, wheel, ResourcePatternType.LITERAL, "User:user0", "*", AclOperation.READ
+        try:
+            scenario.start()
+            scenario.sidecar.wait_ready(60)
+            schedule()
+            wait_until(lambda: scenario.sidecar.pending() == 1, "the message is on the wheel", 30)
+            kafka.allow([AclBinding(*where, AclPermissionType.DENY)])
+            wait_until(lambda: "Failed to commit offsets" in scenario.sidecar.log_text(), "it is refused", 30)
+            for answer in admin.delete_acls([AclBindingFilter(*where, AclPermissionType.DENY)]).values():
+                answer.result(30)
+            wait_until(lambda: scenario.count("p0.orders") == 1, "it is delivered", 60, poll_s=0.5)
+
+            kafka.allow([AclBinding(*where, AclPermissionType.DENY)])
+            wait_until(lambda: is_told(f"{wheel} may not be read"), "an idle sidecar tells it, too", 60, poll_s=0.5)
+            schedule()
+            for answer in admin.delete_acls([AclBindingFilter(*where, AclPermissionType.DENY)]).values():
+                answer.result(30)
+            wait_until(lambda: scenario.count("p0.orders") == 2, "nothing has got lost", 60, poll_s=0.5)
+            scenario.sidecar.wait_ready(60)
+            assert scenario.count("p0.DLQ-p0.timewheel") == 0
+        finally:
+            scenario.sidecar.kill()
 
 
 def test_records_for_a_topic_that_may_be_read_and_not_written_become_dead_letters_and_hold_up_nobody(

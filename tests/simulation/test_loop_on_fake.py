@@ -410,6 +410,17 @@ def test_dead_letters_without_a_leader_hold_up_the_partition_of_a_rejected_recor
     _others_go_on(world, b"no such topic", within_ms=60_000)
 
 
+def test_dead_letters_that_are_refused_are_told_with_what_ends_it() -> None:
+    world = World(1)
+    letters = world.names.dead_letter("g")
+    world.kafka.faults.refuse(letters, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    loop, health = watched(world)
+    producer = world.kafka.producer({})
+    producer.produce(world.names.level(1), b"v", headers=[("REAL_TOPIC", b"no such topic")])
+    producer.flush(10)
+    run(world, loop, lambda: f"write to {letters}" in health.broker_remedy)
+
+
 def test_a_retry_topic_that_is_not_created_in_time_holds_up_its_own_partition_alone() -> None:
     world = World(2)
     world.kafka.faults.policy = lambda label, _: TIME_OUT if label == "create_topics:before" else None

@@ -113,6 +113,23 @@ def test_a_broker_that_answers_and_refuses_is_not_silent() -> None:
     assert health.warnings() == []
 
 
+def test_what_ends_a_refusal_is_told_where_it_is_known() -> None:
+    health, clock = a_health()
+    health.knows_due(0)
+    clock.advance(2_000)
+    health.turned()
+    health.broker_is_silent("'DLQ-g': Unknown topic", "make it")
+    assert health.verdict().action == "make it; nothing is lost"
+    health.broker_is_silent("JoinGroup failed: Broker: Group authorization failed")
+    assert "docs/security.md" in health.verdict().action
+    health.session_ended()
+    assert "docs/security.md" in health.verdict().action
+    health.broker_is_silent("'orders-0': Broker: Not enough in-sync replicas")
+    assert "docs/security.md" not in health.verdict().action
+    health.broker_answers()
+    assert health.verdict().action == ""
+
+
 def test_every_stopped_partition_is_told_with_its_reason() -> None:
     health, _ = a_health()
     health.stopped = {"b-1": "the topic was created anew", "a-0": "retention"}

@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.kafka.probe import Probe
-from sidecar.observability.health import FORGIVEN_AFTER_MS, Cause, State
+from sidecar.observability.health import CLOSED, FORGIVEN_AFTER_MS, GONE, Cause, State
 from sidecar.observability.history import History
 from sidecar.observability.metrics import Metrics
 from sidecar.observer import PING_EVERY_MS, Observer
@@ -26,6 +26,8 @@ class Brokers:
         self.asked: list[str] = []
         self.leaderless = frozenset[tuple[str, int]]()
         self.topic_ids: dict[str, str] = {}
+        self.missing = frozenset[str]()
+        self.closed = frozenset[str]()
 
     def ask(self, timeout_s: float) -> Cause | None:
         self.asked.append("ask")
@@ -117,6 +119,31 @@ def test_a_partition_without_a_leader_is_told_while_it_is_read_here() -> None:
     observed.brokers.leaderless = frozenset()
     observed.seconds(PING_EVERY_MS // 1_000)
     assert observed.health.warnings() == []
+
+
+def test_a_topic_that_is_gone_or_closed_is_told_once_and_makes_it_stuck_until_it_is_back() -> None:
+    observed, period_s = Observed(), PING_EVERY_MS // 1_000
+    observed.brokers.missing = frozenset(["c"])  # never seen: the next look finds it, or the start has said so
+    observed.brokers.topic_ids = {"a": "1", "b": "1"}
+    with logged() as lines:
+        observed.seconds(period_s)
+        assert observed.health.verdict().state is State.HEALTHY
+        observed.brokers.missing, observed.brokers.closed = frozenset(["a"]), frozenset(["b"])
+        observed.brokers.topic_ids = {"b": "1"}
+        observed.seconds(2 * period_s)
+    assert [(line["event"], line["topic"], line["reason"], line["operator_action"]) for line in lines] == [
+        ("topic not readable", "a", *GONE),
+        ("topic not readable", "b", *CLOSED),
+    ]
+    observed.health.turned()
+    assert observed.health.verdict() == (State.STUCK, f"a {GONE.words}, and 1 more", GONE.remedy, None)
+    assert observed.health.unready_reasons() == [f"a {GONE.words}", f"b {CLOSED.words}"]
+    observed.health.session_ended()  # without the topic the group has nothing to assign
+    assert observed.health.verdict().state is State.STUCK
+    observed.health.partitions_assigned()
+    observed.brokers.missing = observed.brokers.closed = frozenset()
+    observed.seconds(period_s)
+    assert observed.health.verdict().state is State.HEALTHY
 
 
 def test_a_topic_that_is_made_anew_is_told_and_begins_another_session() -> None:

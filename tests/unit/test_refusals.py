@@ -55,6 +55,13 @@ def test_whose_errors_count(
     assert found.is_of_records is is_of_records
 
 
+def test_progress_that_may_not_be_committed_is_no_records_fault() -> None:
+    words = "Failed to commit offsets to transaction on broker a:9092/1: SCHEDULE_TOPIC_XXXX-wheel((null))[0]"
+    error = KafkaError(DENIED, words)
+    found = find(error, [("orders", 0, KafkaError(PURGED))], TOPICS, skip_unknown_error=False)
+    assert (found.final, found.is_of_records, found.in_words(error)) == ({}, False, words)
+
+
 @pytest.mark.parametrize(("code", "is_final"), [(UNHEARD_OF, True), (AWAY, False), (PURGED, False)])
 def test_an_unknown_error_is_final_where_the_settings_say_so_and_one_that_passes_is_not(
     code: int, is_final: bool

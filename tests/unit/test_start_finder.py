@@ -109,6 +109,13 @@ def test_progress_that_does_not_become_known_ends_the_attempt() -> None:
         finder(Answer(-1001, UNSTABLE)).find([(TOPIC, 0)])
 
 
+def test_a_client_that_ends_is_not_asked_again() -> None:
+    ends = KafkaError(KafkaError._DESTROY)
+    with logged() as lines, pytest.raises(KafkaUnreachableError, match="committed progress cannot be read"):
+        finder(Answer(-1001, ends), Answer(7)).find([(TOPIC, 0)])
+    assert lines == []
+
+
 def test_a_partition_without_a_leader_leaves_no_other_unanswered() -> None:
     kafka = InMemoryKafka(ManualClock())
     kafka.create_topic(TOPIC, 3)

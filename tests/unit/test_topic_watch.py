@@ -81,6 +81,25 @@ def test_a_configuration_that_somebody_changes_is_noticed_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "not_fatal", "fatal"),
+    [
+        ({}, 0, 0),
+        ({"retention.ms": str(8 * DAY_S * 1_000)}, 0, 0),  # its own metric tells that
+        ({"retention.ms": "1000"}, 0, 1),
+        ({"retention.bytes": "1000000", "message.timestamp.type": "CreateTime"}, 1, 0),
+        ({"cleanup.policy": "compact", "max.message.bytes": "1000"}, 1, 1),
+    ],
+)
+def test_topics_that_are_not_fit_are_counted(changed: dict[str, str], not_fatal: int, fatal: int) -> None:
+    watched = Watched(**changed)
+    watched.look()
+    counted = [
+        watched.registry.get_sample_value("timewheel_unfit_topics", {"fatal": told}) for told in ("false", "true")
+    ]
+    assert counted == [not_fatal, fatal]
+
+
+@pytest.mark.parametrize(
     ("changed", "problems"),
     [
         ({"retention.ms": str(DAY_S * 1_000)}, []),  # letters wait for nothing: how long they are kept is a choice
