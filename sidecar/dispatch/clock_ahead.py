@@ -27,7 +27,7 @@ def told_early(ahead_ms: int) -> str:
 class ClockAhead:
     """As seen by one wheel partition."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: str) -> None:
         self._partition = partition
         self._ahead_ms = 0
 

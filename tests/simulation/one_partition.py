@@ -11,6 +11,8 @@ the machine's own. At the end faults stop, all runs to its end, and `one_partiti
     4           the same, where few cancels may run ahead of what they take out
     5           the same, where ids are reused
 
+With ``--forgets``, progress is lost in the middle, once all that was due has gone out, and an operator names that time.
+
 Stories without end: python -m tests.simulation.one_partition --seconds 3600 [--first SEED]
 """
 
@@ -32,6 +34,8 @@ from unittest.mock import patch
 import msgspec
 from confluent_kafka import Message
 
+from connectors.contract import TopicNames
+from sidecar.cli.progress_choice import Log, Stamp, due_after, first_undelivered
 from sidecar.dispatch.wheel import intake as wheel_intake
 from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
@@ -124,7 +128,8 @@ class Disk:
 class Story:
     """A partition, those who write to it, its Kafka and its disk."""
 
-    def __init__(self, seed: int, tell: Callable[[str], object] | None = None) -> None:
+    def __init__(self, seed: int, tell: Callable[[str], object] | None = None, *, forgets: bool = False) -> None:
+        self._forgets = forgets
         self.met: Counter[str] = Counter()
         self._seed = seed
         self._mode = mode = MODES[seed % len(MODES)]
@@ -142,7 +147,7 @@ class Story:
         self._ids: list[bytes] = []
         self._in_hand: list[bytes] = []
         """Ids of what is in the transaction in hand."""
-        self._judge = Judge(are_ids_reused=mode.reuses_ids, hears_all=not mode.fails)
+        self._judge = Judge(are_ids_reused=mode.reuses_ids, hears_all=not (mode.fails or forgets))
         self._disk = Disk()
         self._files = ExitStack()
         """Those that are open."""
@@ -169,7 +174,10 @@ class Story:
         self._open()
         actions = [self._write, self._offer, self._transact, self._pass_time, self._crash, self._fill_disk]
         weights = [25, 25, 25, 15, *([3, 7] if self._mode.fails else [])]
-        for _ in range(chance.randint(5, 60)):
+        turns = chance.randint(5, 60)
+        for turn in range(turns):
+            if self._forgets and turn == turns // 2:
+                self._lose_progress()
             chance.choices(actions[: len(weights)], weights)[0]()
         self._happens("faults stop")
         self._mode = self._mode._replace(aborts=False, fails=False)
@@ -397,17 +405,54 @@ class Story:
                 return
         raise Violation(f"not at rest after {TURNS_MAX} turns, {self._committed} committed: {self._wheel.trouble}")
 
+    # --- the operator -------------------------------------------------------------------------------------------------
+
+    def _lose_progress(self) -> None:
+        """When nothing is due, and all is read. What is written after that time is read by nobody before."""
+        mode, self._mode = self._mode, self._mode._replace(aborts=False, fails=False)
+        self._disk.fill(0, 0)
+        while self._wheel.position < len(self._log) or self._is_due():
+            self._tick(100)
+            self._read(200)
+            taken = self._take(1_000)
+            if taken is not None:
+                self._commit(taken)
+        due_by_ms = self._now_ms
+        self._now_ms += 400
+        for _ in range(self._chance.randint(0, 3)):
+            self._write()
+        # Replacements whose message Kafka has refused are known by what was committed alone.
+        known = self._metadata if self.met["buried"] else self._chance.choice(["", self._metadata])
+        later = [stamp for stamp in map(_stamp, self._log) if stamp.timestamp_ms > due_by_ms]
+        later = list(map(_stamp, self._log[later[0].offset :])) if later else []
+        undelivered = first_undelivered(TopicNames(), WHEEL, later, due_by_ms, self._now_ms)
+        log = Log(0, len(self._log))
+        chosen = due_after(TopicNames(), (WHEEL, 0), log, undelivered, known, due_by_ms, self._now_ms)
+        self._committed, self._metadata = chosen.offset, chosen.metadata
+        self._happens("forgotten", f"{chosen.offset} {chosen.metadata}")
+        self._mode = mode
+        self._crash()
+
+    def _is_due(self) -> bool:
+        next_due_ms = self._wheel.next_due_ms
+        return self._wheel.is_recovering or (next_due_ms is not None and next_due_ms <= self._now_ms)
+
     @property
     def _done(self) -> tuple[int, int, int]:
         return self.met["delivered"], self._wheel.position, self._committed
 
 
+def _stamp(record: Message) -> Stamp:
+    deliver = dict(record.headers() or []).get("TIMER_DELIVER_MS")
+    return Stamp(record.offset() or 0, record.timestamp()[1], None if deliver is None else int(deliver))
+
+
 # --- by their seeds ---------------------------------------------------------------------------------------------------
 
 
-def go_through(seed: int) -> Went:
+def go_through(seed: int, *, forgets: bool = False) -> Went:
     """One story."""
-    story, found = Story(seed), None
+    story, found = Story(seed, forgets=forgets), None
     try:
         with no_longer_than(STORY_S):
             story.run()
@@ -440,6 +485,7 @@ def go_on(seconds: float, first: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.one_partition")
     parser.add_argument("seed", type=int, nargs="?", help="the one story to tell line by line")
+    parser.add_argument("--forgets", action="store_true", help="of the one story: progress is lost")
     parser.add_argument("--seconds", type=float, default=60, help="how long stories are begun (default 60)")
     parser.add_argument("--first", type=int, default=SEEDS, help=f"the first seed (default {SEEDS})")
     options = parser.parse_args()
@@ -447,7 +493,7 @@ def main() -> int:
     if options.seed is None:
         return 1 if go_on(options.seconds, options.first) else 0
     with no_longer_than(STORY_S):
-        Story(options.seed, print).run()
+        Story(options.seed, print, forgets=options.forgets).run()
     print(f"seed {options.seed}: nothing found")
     return 0
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -45,6 +46,8 @@ FAULTS: Mapping[Mutation, int] = {
 }
 """With the seed from which to look for them."""
 STORIES = 300
+FORGETFUL = 180
+"""Seeds of stories in which progress is lost."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,16 @@ def test_whatever_comes_between_its_calls_a_partition_keeps_its_promise(went: li
     failed = [one for one in went[number :: len(MODES)] if one.found is not None]
     told = "\n".join(f"python -m tests.simulation.one_partition {one.seed}  # {one.found}" for one in failed)
     assert not failed, f"seeds that fail:\n{told}"
+
+
+def test_progress_that_is_lost_goes_on_where_an_operator_says(pool: ProcessPoolExecutor) -> None:
+    """Where ids are reused, an order that is read again may take out another message than it did."""
+    seeds = [seed for seed in range(FORGETFUL) if not MODES[seed % len(MODES)].reuses_ids]
+    forgetful = list(pool.map(partial(go_through, forgets=True), seeds, chunksize=10))
+    failed = [one for one in forgetful if one.found is not None]
+    told = "\n".join(f"python -m tests.simulation.one_partition {one.seed} --forgets  # {one.found}" for one in failed)
+    assert not failed, f"seeds that fail:\n{told}"
+    assert all(one.met["forgotten"] for one in forgetful)
 
 
 def test_all_that_may_happen_has_happened(went: list[Went]) -> None:

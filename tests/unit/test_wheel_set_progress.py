@@ -83,10 +83,10 @@ def test_after_a_time_what_was_due_by_then_counts_as_sent_and_nothing_else(tmp_p
 
 def test_what_was_committed_of_how_records_are_timed_goes_on_to_hold() -> None:
     old = msgspec.structs.replace(PLAN, levels="7s")
-    committed = WheelProgress(lowest_needed=3, plans=Plans(((3, old),))).encode()
+    committed = WheelProgress(lowest_needed=3, plans=Plans(((3, old),)), buried=(1, 4)).encode()
     progress = WheelProgress.decode(WheelProgress.due_after(1, 5, committed, SET_MS).encode(), 9, PLAN, LATER_MS)
     assert progress.plans == Plans(((3, old), (9, PLAN)))
-    assert progress.begun_ms == SET_MS
+    assert (progress.begun_ms, progress.lowest_needed, progress.buried) == (SET_MS, 5, (2,))
 
 
 def test_nothing_but_what_an_operator_has_set_may_lack_the_plans() -> None:

@@ -39,7 +39,7 @@ class WheelCheckpoints:
     """
 
     def __init__(
-        self, partition: int, store: TimerStore, cancels: Cancels, view: WheelView, *, position: int, began_ms: float
+        self, partition: str, store: TimerStore, cancels: Cancels, view: WheelView, *, position: int, began_ms: float
     ) -> None:
         self._partition = partition
         self._store = store

@@ -55,7 +55,7 @@ class WheelIntake:
 
     def __init__(
         self,
-        partition: int,
+        partition: str,
         *,
         start: Start,
         progress: WheelProgress,

@@ -24,7 +24,7 @@ class IntakePause:
         monotonic_ms: a clock that never steps: by one that stands still, room that there is again would not be seen.
     """
 
-    def __init__(self, partition: int, monotonic_ms: Callable[[], float]) -> None:
+    def __init__(self, partition: str, monotonic_ms: Callable[[], float]) -> None:
         self._partition = partition
         self._monotonic_ms = monotonic_ms
         self._is_on = False

@@ -116,6 +116,7 @@ class WheelPartition:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self._name = f"{topic}-{partition}"
         self._now_ms = now_ms
         """The highest time that has been told."""
         self._told_ms = now_ms
@@ -167,7 +168,7 @@ class WheelPartition:
         taking_out = TakingOut(self._store, self._ready, self._late, self._view.real_topic)
         self._staging = Staging(self._store, self._ready, self._view, taking_out)
         self._intake = WheelIntake(
-            partition,
+            self._name,
             start=start,
             progress=progress,
             read_from=opened.complete_to_offset,
@@ -186,7 +187,7 @@ class WheelPartition:
         """Since when that is so; None: records before the committed offset are still being read again."""
         # 5. What is done now and then.
         self._checkpoints = WheelCheckpoints(
-            partition, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
+            self._name, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
         )
         self._looking: Generator[None, None, None] | None = None
         # Due at once: a process that never lives long must not leave it where it is.
@@ -196,7 +197,7 @@ class WheelPartition:
     def _log_opening(self, opened: Opened, owner: Owner, start: Start, progress: WheelProgress) -> None:
         log.info(
             "wheel opened",
-            partition=self.partition,
+            partition=self._name,
             found=str(opened.case),
             read_from=self.position,
             committed=start.offset,
@@ -205,7 +206,7 @@ class WheelPartition:
         if opened.was_of is not None and opened.was_of[:3] != owner[:3]:
             log.warning(
                 "files of another",
-                partition=self.partition,
+                partition=self._name,
                 cluster_id=opened.was_of.cluster_id,
                 topic_id=opened.was_of.topic_id,
                 group_id=opened.was_of.group_id,
@@ -216,7 +217,7 @@ class WheelPartition:
         if start.offset > start.begin_offset and start.is_offset_alone:
             log.warning(
                 "wheel begins anew",
-                partition=self.partition,
+                partition=self._name,
                 committed=start.offset,
                 operator_action="nothing: 'timewheel progress set' skips what waits before; to "
                 "have it delivered, stop all sidecars of the group, and choose an earlier offset",
@@ -224,7 +225,7 @@ class WheelPartition:
         if self._is_plan_old:
             log.warning(
                 "settings not taken over",
-                partition=self.partition,
+                partition=self._name,
                 plans=len(progress.plans.since),
                 lowest_needed=progress.lowest_needed,
                 operator_action="start again once the oldest pending messages are delivered; until then roll_window, "
@@ -264,7 +265,7 @@ class WheelPartition:
             self._are_strange_copies_told = True
             log.warning(
                 "copies of another group",
-                partition=self.partition,
+                partition=self._name,
                 operator_action="let a single group_id read these schedule topics: every roll of a second one is a new "
                 "message to the first, and the other way round; if the other is gone, its last copies come once more",
             )
@@ -546,7 +547,7 @@ class WheelPartition:
         except (OSError, StoreError) as error:
             log.warning(
                 "wheel not closed cleanly",
-                partition=self.partition,
+                partition=self._name,
                 reason=str(error),
                 operator_action="check the disk under data_dir; the next start reads more of Kafka again",
             )

@@ -93,13 +93,22 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
         Args:
             begin_offset: the log's beginning.
-            committed: the metadata before; if it can be read, records are timed as it says.
+            committed: the metadata before; if it can be read, records are timed as it says, and what it calls
+                ``buried`` is not brought again.
         """
         try:
-            plans = msgspec.json.decode(committed, type=cls).plans
+            before = msgspec.json.decode(committed, type=cls)
         except (msgspec.MsgspecError, RecursionError):
-            plans = NO_PLANS
-        return cls(watermark=(due_by_ms + 1, -1), lowest_needed=begin_offset, plans=plans, is_set=True, begun_ms=now_ms)
+            before = cls(lowest_needed=begin_offset)
+        buried = [before.lowest_needed + ahead - begin_offset for ahead in before.buried]
+        return cls(
+            watermark=(due_by_ms + 1, -1),
+            lowest_needed=begin_offset,
+            plans=before.plans,
+            is_set=True,
+            buried=tuple(ahead for ahead in buried if ahead >= 0),
+            begun_ms=now_ms,
+        )
 
     def kept_from(self, begin_offset: int) -> "WheelProgress":
         """With what a log that begins there still holds."""
