@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Annotated
 
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
@@ -15,18 +15,17 @@ from connectors.clock import SystemClock
 from connectors.contract import Place, TopicKind
 from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.errors import DeadLettersError
-from connectors.header_names import TIMER_DELIVER_MS
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
 from sidecar.cli.progress_choice import (
     Chosen,
     Log,
-    Stamp,
     at_offset,
     due_after,
     first_undelivered,
     remaining,
     stamped_by_ms,
+    stamps_of,
 )
 from sidecar.cli.times import time_ms
 from sidecar.dispatch.wheel.progress import needed_from
@@ -204,17 +203,11 @@ def _undelivered(settings: Settings, places: Collection[Place], due_by_ms: int, 
             later = cluster.first_since(place, by_ms + 1)
             if later is not None:
                 with cluster.scan({place: (later, ends[place][1])}, lambda: _SCANNED_RECORDS) as batches:
-                    stamps = (_stamp(message) for batch in batches for message in batch)
+                    stamps = (stamp for batch in batches for stamp in stamps_of(batch))
                     found[place] = first_undelivered(names, place[0], stamps, by_ms, until_ms)
     except DeadLettersError as error:
         raise KafkaUnreachableError(f"the schedule topics cannot be read: {error}") from error
     return found
-
-
-def _stamp(message: Message) -> Stamp:
-    deliver = dict(message.headers() or []).get(TIMER_DELIVER_MS) or b""
-    deliver_ms = int(deliver) if isinstance(deliver, bytes) and deliver.isdigit() else None
-    return Stamp(message.offset() or 0, message.timestamp()[1], deliver_ms)
 
 
 def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen]) -> None:

@@ -7,16 +7,20 @@ remaining   as before, with what retention has left: nothing comes again, and no
 due after   what was due by then counts as delivered, all else does not
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
+from connectors.header_names import TIMER_DELIVER_MS
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.errors import UsageError
+from sidecar.intake.headers import read_headers
 from sidecar.intake.progress import SET_BY_OPERATOR, Mark, ProgressError
+
+_DIGITS_MAX = 18
 
 
 class Log(NamedTuple):
@@ -32,6 +36,14 @@ class Stamp(NamedTuple):
     offset: int
     timestamp_ms: int
     deliver_ms: int | None = None
+
+
+def stamps_of(messages: Sequence[Message]) -> Iterator[Stamp]:
+    """Of records as they were read. A time that is none is none here, either: its record is rejected."""
+    for message, headers in zip(messages, read_headers(messages), strict=True):
+        deliver = dict(headers or []).get(TIMER_DELIVER_MS) or b""
+        deliver_ms = int(deliver) if deliver.isdigit() and len(deliver) <= _DIGITS_MAX else None
+        yield Stamp(message.offset() or 0, message.timestamp()[1], deliver_ms)
 
 
 class Chosen(NamedTuple):

@@ -35,7 +35,7 @@ import msgspec
 from confluent_kafka import Message
 
 from connectors.contract import TopicNames
-from sidecar.cli.progress_choice import Log, Stamp, due_after, first_undelivered
+from sidecar.cli.progress_choice import Log, due_after, first_undelivered, stamps_of
 from sidecar.dispatch.wheel import intake as wheel_intake
 from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
@@ -423,9 +423,10 @@ class Story:
             self._write()
         # Replacements whose message Kafka has refused are known by what was committed alone.
         known = self._metadata if self.met["buried"] else self._chance.choice(["", self._metadata])
-        later = [stamp for stamp in map(_stamp, self._log) if stamp.timestamp_ms > due_by_ms]
-        later = list(map(_stamp, self._log[later[0].offset :])) if later else []
-        undelivered = first_undelivered(TopicNames(), WHEEL, later, due_by_ms, self._now_ms)
+        later = [stamp.offset for stamp in stamps_of(self._log) if stamp.timestamp_ms > due_by_ms]
+        undelivered = first_undelivered(
+            TopicNames(), WHEEL, stamps_of(self._log[later[0] :] if later else []), due_by_ms, self._now_ms
+        )
         log = Log(0, len(self._log))
         chosen = due_after(TopicNames(), (WHEEL, 0), log, undelivered, known, due_by_ms, self._now_ms)
         self._committed, self._metadata = chosen.offset, chosen.metadata
@@ -440,11 +441,6 @@ class Story:
     @property
     def _done(self) -> tuple[int, int, int]:
         return self.met["delivered"], self._wheel.position, self._committed
-
-
-def _stamp(record: Message) -> Stamp:
-    deliver = dict(record.headers() or []).get("TIMER_DELIVER_MS")
-    return Stamp(record.offset() or 0, record.timestamp()[1], None if deliver is None else int(deliver))
 
 
 # --- by their seeds ---------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from connectors.contract import DelayLevels, TopicNames
+from connectors.header_names import TIMER_DELIVER_MS
 from sidecar.cli.progress_choice import (
     Chosen,
     Log,
@@ -14,6 +15,7 @@ from sidecar.cli.progress_choice import (
     first_undelivered,
     remaining,
     stamped_by_ms,
+    stamps_of,
 )
 from sidecar.dispatch.levels import LevelProgress
 from sidecar.dispatch.wheel.progress import WheelProgress
@@ -117,6 +119,17 @@ def test_with_what_remains_a_partition_goes_on_as_before(
 def test_where_nobody_knows_what_remains_another_choice_is_asked_for(found: TopicPartition | None, reason: str) -> None:
     with pytest.raises(UsageError, match=f"{reason}.*--due-after"):
         remaining(NAMES, WHEEL, Log(0, 9), found)
+
+
+def test_stamps_of_records_whatever_their_headers_are() -> None:
+    headers = [None, [], *([(TIMER_DELIVER_MS, value)] for value in (b"17", None, b"", b"-1", b"soon", b"9" * 5_000))]
+    records = [
+        Message(topic=WHEEL[0], partition=0, offset=offset, headers=told, timestamp=(1, 100 + offset))
+        for offset, told in enumerate(headers)
+    ]
+    told = list(stamps_of(records))
+    assert [stamp.deliver_ms for stamp in told] == [None, None, 17, None, None, None, None, None]
+    assert told[3][:2] == (3, 103)
 
 
 def test_any_offset_says_what_it_skips_of_the_wheel() -> None:
