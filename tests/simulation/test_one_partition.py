@@ -71,6 +71,7 @@ def test_whatever_comes_between_its_calls_a_partition_keeps_its_promise(went: li
     assert not failed, f"seeds that fail:\n{told}"
 
 
+@pytest.mark.long
 def test_progress_that_is_lost_goes_on_where_an_operator_says(pool: ProcessPoolExecutor) -> None:
     """Where ids are reused, an order that is read again may take out another message than it did."""
     seeds = [seed for seed in range(FORGETFUL) if not MODES[seed % len(MODES)].reuses_ids]
