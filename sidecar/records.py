@@ -2,7 +2,7 @@
 parsing it.
 
     ns a record or field (CPython 3.11)    made, of columns    a field read
-    tuple                                  33                   6, by index
+    tuple                                  33                   6, by index; 7, by one that has a name
     NamedTuple, by `tuple.__new__`         90                  12, by attribute
     NamedTuple, by `_make`                 145                 12
     NamedTuple, called                     190                 12
