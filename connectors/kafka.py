@@ -44,6 +44,9 @@ before: one that has long been without has to be made anew. The sidecar's are, w
 BY_KEY = -1
 """The partition of a record whose key decides."""
 
+NO_TOPIC_IDS = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What is told of every topic by brokers that know no ids."""
+
 HEADER_ERRORS = (UnicodeDecodeError, SystemError)
 """What asking a message for its headers raises where a name is not UTF-8: confluent-kafka wraps the one in the other.
 

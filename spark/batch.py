@@ -95,7 +95,8 @@ _ON_ITS_WAY_MS = 86_400_000
 def failures_read(cluster: Cluster, job: Job, began_ms: int) -> tuple[int, int] | None:
     """`Rules.failures_ms` of what has been read since ``began_ms``; None: it cannot be known."""
     topic, rules = job.names.send_back, job.rules
-    places = _places(cluster.topics(), [topic]) if topic in cluster.topics() else []
+    existing = cluster.topics()
+    places = _places(existing, [topic]) if topic in existing else []
     if not places or cluster.unreadable(places) or cluster.compacted([topic]):
         return None
     lost_ms = cluster.kept_since_ms(places, began_ms).get(topic, 0)

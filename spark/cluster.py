@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResult
 
 from connectors.client_options import for_producer
 from connectors.contract import Place, TopicKind, TopicNames, is_internal_topic
+from connectors.kafka import NO_TOPIC_IDS
 from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
@@ -22,8 +23,6 @@ _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 """The first time that Spark, which counts microseconds, cannot hold; what fails then is the whole of a query."""
 UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
 """How such a timestamp is told."""
-_NO_ID = "A" * 22
-"""Of topics of a Kafka that gives them none."""
 _log = logging.getLogger("librdkafka")
 
 
@@ -69,7 +68,7 @@ class Cluster:
         for topic, answer in answers.items():
             with suppress(KafkaException):  # it is not there, or not to be seen
                 found[topic] = str(answer.result().topic_id)
-        return {topic: told for topic, told in found.items() if told != _NO_ID}
+        return {topic: told for topic, told in found.items() if told != NO_TOPIC_IDS}
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of them that keep one record of each key; not those whose settings Kafka does not tell."""

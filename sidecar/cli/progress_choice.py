@@ -8,13 +8,14 @@ due after   what was due by then counts as delivered, all else does not
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import NamedTuple
 
 from confluent_kafka import Message, TopicPartition
 
 from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
 from connectors.header_names import TIMER_DELIVER_MS
+from sidecar.cli.pager import moment
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.errors import UsageError
 from sidecar.intake.headers import read_headers
@@ -109,7 +110,7 @@ def due_after(
     metadata = SET_BY_OPERATOR
     if names.kind(place[0]) is TopicKind.WHEEL:
         metadata = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms).encode()
-    at = datetime.fromtimestamp(due_by_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    at = moment(due_by_ms, UTC)
     return Chosen(offset, metadata, f"goes on at offset {offset}; of what lies before, what was due after {at} waits")
 
 

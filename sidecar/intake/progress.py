@@ -32,15 +32,14 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from connectors.kafka import NO_TOPIC_IDS
+
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """What stands in a commit's metadata is no offset otherwise."""
 
 
 SET_BY_OPERATOR = '{"set":true}'
 """The metadata of an offset that ``timewheel progress set`` has committed."""
-
-NO_TOPIC_IDS = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What is told of every topic by brokers that know no ids."""
 
 
 class ProgressError(ValueError):

@@ -5,8 +5,8 @@ from itertools import product
 import msgspec
 import pytest
 
+from connectors.kafka import NO_TOPIC_IDS
 from sidecar.intake.progress import (
-    NO_TOPIC_IDS,
     SET_BY_OPERATOR,
     LastRead,
     LogRange,
