@@ -7,6 +7,7 @@ from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
+from sidecar.store.files import set_aside
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 HOUR_MS = 3_600_000
@@ -98,3 +99,26 @@ def test_a_replacement_is_not_forgotten_before_its_message_is_sent(tmp_path: Pat
     again = opened(tmp_path / ("third" if is_disk_gone else "second"), *progress, end=4)
     again.offer(log[again.position :], NOW_MS)
     assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == [b"b"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_until_one_can(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    now_ms = NOW_MS
+
+    def goes_on() -> None:
+        nonlocal now_ms
+        now_ms += CHECKPOINT_EVERY_MS
+        wheel.offer([due(wheel.position, NOW_MS + HOUR_MS)], now_ms)
+        sent(wheel, now_ms)
+        wheel.tick(now_ms)
+
+    goes_on()
+    assert wheel.note == ""
+    (checkpoint,) = tmp_path.rglob("checkpoint")
+    in_the_way = set_aside(checkpoint)
+    in_the_way.mkdir()  # where the new one is written before it is renamed
+    goes_on()
+    assert wheel.note.startswith("no checkpoint can be written, so that a start takes longer: ")
+    in_the_way.rmdir()
+    goes_on()
+    assert wheel.note == ""

@@ -51,6 +51,8 @@ class WheelCheckpoints:
         """The later ones, in order."""
         self._is_written = True
         self._tried_ms = began_ms
+        self.failure = ""
+        """Why the last that was tried could not be written, in words; empty when it could."""
 
     def transaction_begins(self, position: int) -> None:
         """Remember where the logs end.
@@ -97,6 +99,7 @@ class WheelCheckpoints:
         try:
             self._store.checkpoint(offset, marks, self.extra)
         except OSError as error:
+            self.failure = f"no checkpoint can be written, so that a start takes longer: {error}"
             log.warning(
                 "checkpoint failed",
                 partition=self._partition,
@@ -105,6 +108,7 @@ class WheelCheckpoints:
             )
         else:
             self._is_written = True
+            self.failure = ""
 
     def _make_room(self) -> None:
         try:

@@ -332,6 +332,7 @@ class WheelPartition:
             early,
             plan_is_old if self._is_plan_old else "",
             strange_copies if strange else "",
+            self._checkpoints.failure,
         )
         return "; ".join(note for note in notes if note)
 
