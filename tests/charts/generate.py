@@ -53,6 +53,15 @@ _DURATION = "([0-9]+(ms|s|m|h|d))+"
 PATTERNS = [(DurationMs, f"^ *{_DURATION} *$"), (Levels, f"^ *{_DURATION}( +{_DURATION})* *$")]
 """What the texts of a type look like; the sidecar itself looks closer."""
 
+_NAME_PART = "[a-zA-Z0-9._-]*"
+NAME_PATTERNS = {
+    "topic_prefix": f"^{_NAME_PART}$",
+    "schedule_topic_template": rf"^{_NAME_PART}\{{queue\}}{_NAME_PART}$",
+    "retry_topic_template": rf"^{_NAME_PART}\{{group\}}{_NAME_PART}$",
+    "dead_letter_topic_template": rf"^{_NAME_PART}\{{group\}}{_NAME_PART}$",
+}
+"""What the settings look like that make the names of topics."""
+
 
 def config_schema() -> dict[str, Any]:
     """JSON Schema of the settings that `config` may hold."""
@@ -80,6 +89,8 @@ def _setting_schema(name: str, field: FieldInfo) -> dict[str, Any]:
     for annotation, pattern in PATTERNS:
         if _reader(get_args(annotation)) in field.metadata:
             kind["pattern"] = pattern
+    if name in NAME_PATTERNS:
+        kind["pattern"] = NAME_PATTERNS[name]
     for item in field.metadata:
         kind |= {limit: getattr(item, name) for name, limit in LIMITS.items() if hasattr(item, name)}
     return kind

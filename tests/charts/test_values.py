@@ -29,11 +29,15 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a setting that may not be empty": {"config": {"group_id": ""}},
     "a setting that is no duration": {"config": {"max_delay": "30 days"}},
     "a setting of levels that are none": {"config": {"levels": "10s 3x"}},
+    "a prefix that no topic may have": {"config": {"topic_prefix": "shop/"}},
+    "a template without a place for the group": {"config": {"retry_topic_template": "RETRY"}},
     "a privileged port": {"http": {"port": 80}},
     "an address without its brackets": {"http": {"host": "::"}},
     "an address with a port": {"http": {"host": "0.0.0.0:8080"}},
     "a digest that is none": {"image": {"digest": "latest"}},
     "no quantity": {"persistence": {"size": "ten"}},
+    "no quantity of memory": {"resources": {"limits": {"memory": "2 GB"}}},
+    "a quantity below zero": {"audit": {"resources": {"requests": {"cpu": -1}}}},
     "a shared volume": {"persistence": {"accessModes": ["ReadOnlyMany"]}},
     "no time to stop in": {"terminationGracePeriodSeconds": 1},
     "a probe's typing error": {"livenessProbe": {"periodseconds": 10}},
@@ -65,10 +69,10 @@ def test_a_secret_in_the_clear_is_refused_and_not_repeated(name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_durations_as_the_sidecar_writes_them_are_durations_to_the_schema() -> None:
+def test_defaults_look_like_what_the_schema_asks_for() -> None:
     properties = generate.config_schema()["properties"]
     texts = {name: str(default_of(name)) for name, kind in properties.items() if "pattern" in kind}
-    assert {"levels", "max_delay", "session_timeout", "roll_window"} <= texts.keys()
+    assert {"levels", "max_delay", "session_timeout", "roll_window", *generate.NAME_PATTERNS} <= texts.keys()
     assert all(re.search(properties[name]["pattern"], text) for name, text in texts.items())
 
 
