@@ -64,21 +64,30 @@ def stamped_by_ms(names: TopicNames, levels: DelayLevels, topic: str, due_by_ms:
 def first_undelivered(names: TopicNames, topic: str, stamps: Iterable[Stamp], by_ms: int, until_ms: int) -> int | None:
     """Where reading goes on, if what was stamped by a time has been read; None: at the end.
 
-    On a level the first record that is stamped later has held up all behind it, unless its stamp is no time that was.
-    The wheel does not wait: behind the last that was stamped by then nothing has been read, and before it all that is
-    not due since. One that was due before it was made is read again in any case.
-
     Args:
         stamps: from the first record on that is stamped later.
         until_ms: what is stamped after that has a clock that is wrong.
     """
-    if names.kind(topic) is not TopicKind.WHEEL:
-        first: int | None = None
-        for stamp in stamps:
-            first = stamp.offset if first is None else first
-            if by_ms < stamp.timestamp_ms <= until_ms:
-                return stamp.offset
-        return first
+    if names.kind(topic) is TopicKind.WHEEL:
+        return _first_on_the_wheel(stamps, by_ms)
+    return _first_in_order(stamps, by_ms, until_ms)
+
+
+def _first_in_order(stamps: Iterable[Stamp], by_ms: int, until_ms: int) -> int | None:
+    """The first record that is stamped later has held up all behind it, unless its stamp is no time that was."""
+    first: int | None = None
+    for stamp in stamps:
+        first = stamp.offset if first is None else first
+        if by_ms < stamp.timestamp_ms <= until_ms:
+            return stamp.offset
+    return first
+
+
+def _first_on_the_wheel(stamps: Iterable[Stamp], by_ms: int) -> int | None:
+    """Nothing waits there: behind the last that was stamped by then nothing has been read, and before it all has.
+
+    One that was due before it was made is read again in any case.
+    """
     behind: int | None = None
     made_late: int | None = None
     for stamp in stamps:
