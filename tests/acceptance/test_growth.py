@@ -16,6 +16,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
+@pytest.mark.long
 def test_a_level_that_is_added_at_a_quick_restart_is_read(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, membership: str
 ) -> None:
@@ -30,6 +31,7 @@ def test_a_level_that_is_added_at_a_quick_restart_is_read(
     judge(ids(30), kafka.read([destination], 30, 40)).assert_exactly_once()
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_before_a_quick_restart_are_read(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_destination_that_grows_while_it_runs_is_delivered_to(
     assert sorted(record.partition for record in read if record.text("UNIQ_KEY").startswith("behind")) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_destination_that_is_made_anew_with_fewer_partitions_holds_up_nobody(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess
 ) -> None:

@@ -93,6 +93,7 @@ class Watched(KafkaClients):
         return self.admins[-1]
 
 
+@pytest.mark.long
 def test_what_asks_for_dead_letters_and_keys_keeps_no_events_while_brokers_are_away() -> None:
     clients = Watched()
     with a_door() as door:

@@ -215,6 +215,7 @@ def test_stopping_outlasts_the_session(group: Group) -> None:
     assert group.kafka.lag(group.id, group.topic) == 0
 
 
+@pytest.mark.long
 def test_stopping_does_not_wait_for_a_broker_that_is_silent(group: Group) -> None:
     group.produce(30)
     seen: list[int] = []
@@ -236,6 +237,7 @@ def test_stopping_does_not_wait_for_a_broker_that_is_silent(group: Group) -> Non
         assert not consumer.is_running
 
 
+@pytest.mark.long
 def test_stopping_does_not_wait_for_a_broker_that_falls_silent_when_partitions_go(group: Group) -> None:
     """The commit of a rebalance has no time-out."""
     group.produce(30)
