@@ -87,7 +87,13 @@ FIGURES = (
         "reqps",
         f"sum(rate(timewheel_delivered_records_total{{{ON}}}[$__rate_interval]))",
     ),
-    Figure("Pending", "Messages that wait on the wheel.", "short", f"sum(timewheel_pending_messages{{{ON}}})"),
+    Figure(
+        "Pending",
+        "Messages that wait on the wheel.",
+        "short",
+        # While nothing waits there is no topic to count by: that is zero, not "no data".
+        f"sum(timewheel_pending_messages{{{ON}}}) or 0 * sum(timewheel_ready{{{ON}}})",
+    ),
     Figure(
         "Rejected, 1 h",
         "Records that could not be delivered in the last hour; timewheel dlq show says why.",
