@@ -32,9 +32,12 @@ from sidecar.records import Outgoing
 from sidecar.store import opening, timer_log, timer_store
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.files import FileSystem
+from sidecar.store.id_index import Fingerprints, IndexedBlock
 from sidecar.store.layout import Int64Array
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.recovery import Case, Owner, judge
+from sidecar.store.segments import Segments
+from sidecar.store.timer_log import Block
 from sidecar.store.timer_store import Loaded, TimerStore
 from sidecar.store.timer_wheel import TimerWheel
 from tests.simulation import stretches
@@ -358,6 +361,30 @@ def what_waits_for_the_end_of_a_transaction_is_forgotten(patch: Patch) -> None:
     patch.setattr(EnqueueGet, "go_on", lambda self: [reading.take_left() for reading in self._readings.values()])
 
 
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+
+def an_id_is_found_in_the_last_block_alone(patch: Patch) -> None:
+    """A cancel passes over what stands before it."""
+
+    def finds_nothing(_self: IndexedBlock, _wanted: Fingerprints, _block: Block) -> Int64Array:
+        return np.empty(0, np.int64)
+
+    patch.setattr(IndexedBlock, "with_ids", finds_nothing)
+
+
+def a_log_forgets_a_segment_too_many(patch: Patch) -> None:
+    forget_before = Segments.forget_before
+
+    def and_the_next(self: Segments, base: int) -> int:
+        removed = forget_before(self, base)
+        if removed and len(self.bases) > 1:
+            self._remove(0)
+        return removed
+
+    patch.setattr(Segments, "forget_before", and_the_next)
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +469,8 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_buried_in_place_of_a_copy_is_not_remembered,
     a_copy_of_an_earlier_process_counts_as_ones_own,
     what_waits_for_the_end_of_a_transaction_is_forgotten,
+    an_id_is_found_in_the_last_block_alone,
+    a_log_forgets_a_segment_too_many,
     a_batch_ends_with_its_first_piece,
     those_that_are_alike_get_the_next_ones_time,
     those_that_are_alike_are_read_again_as_new,

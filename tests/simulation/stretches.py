@@ -10,7 +10,7 @@ from sidecar.dispatch import levels, send_back
 from sidecar.dispatch.wheel import intake as wheel_intake
 from sidecar.dispatch.wheel import partition as wheel
 from sidecar.intake import columns, enqueue_get
-from sidecar.store import slot_walks, timer_log, timer_wheel
+from sidecar.store import opening, slot_walks, timer_log, timer_store, timer_wheel
 
 
 def reads_first_ms(seed: int) -> int:
@@ -41,6 +41,22 @@ def is_walked(seed: int) -> bool:
     return random.Random(f"{seed}-walks").choice([True, False])
 
 
+def segment_bytes(seed: int) -> tuple[int, int]:
+    """With a quarter of the seeds, a segment of the timer log holds a few records, and one of the payload log some.
+
+    So logs are deleted from their beginning, cut back across segments, and searched by the index of full blocks.
+    """
+    chance = random.Random(f"{seed}-segments")
+    if chance.random() < 0.75:
+        return timer_store.TIMER_LOG_SEGMENT_BYTES, timer_store.PAYLOAD_LOG_SEGMENT_BYTES
+    return chance.choice([120, 300, 1_000]), chance.choice([9, 600, 2_000])
+
+
+def disk_quota_bytes(seed: int) -> int:
+    """With half of the seeds, the least that there is: where segments are small, what waits uses it up."""
+    return random.Random(f"{seed}-quota").choice([0, 1])
+
+
 def roll_spread_ms(seed: int, roll_window_ms: int) -> int:
     """With half of the seeds, rolls are spread as widely as may be."""
     return random.Random(f"{seed}-spread").choice([0, roll_window_ms // 4])
@@ -66,6 +82,12 @@ def small_stretches(seed: int) -> Iterator[None]:
             bounds += [(columns, "MANY", 3), *((reader, "FEW", 1) for reader in (levels, send_back, wheel_intake))]
         if is_walked(seed):
             bounds += [(timer_log, "FILTER_RECORDS_PER_CHAIN_STEP", 0), (slot_walks, "STEPS_AT_A_TIME", 2)]
+        timer_log_bytes, payload_log_bytes = segment_bytes(seed)
+        for module in (opening, timer_store):
+            bounds += [
+                (module, "TIMER_LOG_SEGMENT_BYTES", timer_log_bytes),
+                (module, "PAYLOAD_LOG_SEGMENT_BYTES", payload_log_bytes),
+            ]
         for module, name, bound in bounds:
             patches.enter_context(patch.object(module, name, bound))
         yield

@@ -26,7 +26,7 @@ from sidecar.store import opening, timer_store
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations
 from tests.simulation.oracle import DEAD, GROUP, Judge
 from tests.simulation.replica import Replica
-from tests.simulation.stretches import roll_spread_ms, small_stretches
+from tests.simulation.stretches import disk_quota_bytes, roll_spread_ms, small_stretches
 from tests.simulation.users import PARTITIONS, Users
 
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
@@ -124,6 +124,7 @@ class World:
             slots_total=chance.choice([32, 64]),
             batch_records=chance.choice([2, 5, 20]),
             max_delay=f"{MAX_DELAY_MS}ms",  # type: ignore[arg-type]
+            disk_quota_bytes=disk_quota_bytes(self.seed) if self.damages else 0,
             trace_headers=chance.random() < 0.2 if not self.level_tables else self.settings.trace_headers,
         )
         window = chance.randrange(3, settings.slots_total) * settings.precision_ms
