@@ -325,32 +325,41 @@ class TopicNames:
     _dead_letter: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, template, slot in (
-            ("_schedule", self.schedule_template, "{queue}"),
-            ("_retry", self.retry_template, "{group}"),
-            ("_dead_letter", self.dead_letter_template, "{group}"),
+        for name, setting, template, slot in (
+            ("_schedule", "schedule_topic_template", self.schedule_template, "{queue}"),
+            ("_retry", "retry_topic_template", self.retry_template, "{group}"),
+            ("_dead_letter", "dead_letter_topic_template", self.dead_letter_template, "{group}"),
         ):
             if template.count(slot) != 1:
-                raise ValueError(f"the topic template '{template}' has to contain {slot} once")
+                raise ValueError(f"{setting} is '{template}', which has to contain {slot} once")
             if not is_legal_topic_name(self.prefix + template.replace(slot, "x")):
-                raise ValueError(f"'{self.prefix + template}' makes no legal Kafka topic name (letters, digits, . _ -)")
+                raise ValueError(
+                    f"topic_prefix '{self.prefix}' and {setting} '{template}' make no legal Kafka topic name "
+                    "(at most 249 letters, digits, '.', '_' and '-')"
+                )
             head, tail = (self.prefix + template).split(slot)
             object.__setattr__(self, name, re.compile(f"{re.escape(head)}(.+){re.escape(tail)}"))
         self._check_told_apart()
 
     def _check_told_apart(self) -> None:
         """Raises ValueError when one topic name could be of two kinds."""
-        for template, pattern in ((self.retry_template, self._retry), (self.dead_letter_template, self._dead_letter)):
+        for setting, template, pattern in (
+            ("retry_topic_template", self.retry_template, self._retry),
+            ("dead_letter_topic_template", self.dead_letter_template, self._dead_letter),
+        ):
             if any(
                 map(pattern.fullmatch, (self.level(1), self.wheel, self.send_back, self.redriven, self.idempotency))
             ):
-                raise ValueError(f"the topic templates '{template}' and '{self.schedule_template}' make equal names")
+                raise ValueError(
+                    f"{setting} '{template}' and schedule_topic_template '{self.schedule_template}' make equal names"
+                )
         retry, dead_letter = self.retry_template.split("{group}"), self.dead_letter_template.split("{group}")
         heads_overlap = retry[0].startswith(dead_letter[0]) or dead_letter[0].startswith(retry[0])
         tails_overlap = retry[1].endswith(dead_letter[1]) or dead_letter[1].endswith(retry[1])
         if heads_overlap and tails_overlap:
             raise ValueError(
-                f"the topic templates '{self.retry_template}' and '{self.dead_letter_template}' make equal names"
+                f"retry_topic_template '{self.retry_template}' and dead_letter_topic_template "
+                f"'{self.dead_letter_template}' make equal names"
             )
 
     def level(self, level: int) -> str:
