@@ -76,7 +76,7 @@ def pending(
     with paged() as console:
         console.print(table)
         console.print(
-            f"{answer['total']} pending on {_partitions(answer)}, {len(answer['messages'])} shown", highlight=False
+            f"{answer['total']} pending on {_partitions(answer)}; {len(answer['messages'])} shown", highlight=False
         )
         if is_missed:
             found = shlex.join(["timewheel", "dlq", "show", group, "--filter", f"id={message_id}"])

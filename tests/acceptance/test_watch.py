@@ -76,7 +76,7 @@ def test_long_lists_page_on_a_terminal_and_nowhere_else(kafka: Kafka, prefix: st
     arguments = ["pending", "--http-address", str(sidecar.http_address)]
     plain = timewheel(*arguments).stdout
     assert plain.count(destination) == 61
-    assert plain.splitlines()[-1] == "61 pending on wheel partitions 0, 61 shown"
+    assert plain.splitlines()[-1] == "61 pending on wheel partitions 0; 61 shown"
     assert "\x1b" not in plain
     assert "\\x1b]0;mine\\x07[red]x" in plain, "a command to the terminal is shown, not carried out"
     with Terminal(*arguments, rows=20) as terminal:
@@ -87,4 +87,4 @@ def test_long_lists_page_on_a_terminal_and_nowhere_else(kafka: Kafka, prefix: st
         assert terminal.process.wait(10) == 0
     with Terminal(*arguments, "--limit", "3", rows=20) as terminal:
         assert terminal.process.wait(20) == 0, "what fits is shown at once"
-        wait_until(lambda: "61 pending on wheel partitions 0, 3 shown" in terminal.text, "the list")
+        wait_until(lambda: "61 pending on wheel partitions 0; 3 shown" in terminal.text, "the list")
