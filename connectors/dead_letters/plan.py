@@ -125,7 +125,7 @@ class Planner:
             return "its value was too large for the dead letters; read it at ERROR_TOPIC, ERROR_OFFSET"
         topic = self._to or self._home(told, was_rejected=was_rejected)
         if topic is None:
-            return "it does not say where it belongs; name a destination"
+            return "it does not say where it belongs; name a destination with 'to'"
         destination = self._destination(topic)
         if isinstance(destination, str):
             return destination
@@ -143,7 +143,7 @@ class Planner:
         if was_rejected and self._to is None and REAL_QID in told and not destination.is_schedule:
             named = partition_named(told[REAL_QID])
             if named is None or named >= destination.partitions:
-                return "its REAL_QID is not a partition of its topic; name a destination, and the key decides"
+                return "its REAL_QID is not a partition of its topic; name a destination with 'to', and the key decides"
             partition = named
         carried = [header for header in headers if header[0] not in dropped]
         if destination.kind is TopicKind.LEVEL and not was_rejected and (home := self._home(told, was_rejected=False)):

@@ -115,7 +115,9 @@ class Parser:
         return partition
 
     def _read_topic(self, raw: bytes | None) -> str | Rejection:
-        if not raw:
+        if raw == b"":
+            return Rejection(ErrorCode.MISSING_REAL_TOPIC, "REAL_TOPIC is empty; it names the destination")
+        if raw is None:
             return Rejection(
                 ErrorCode.MISSING_REAL_TOPIC,
                 "the record has no REAL_TOPIC header, which names the destination (header names are case-sensitive)",

@@ -154,6 +154,11 @@ def test_a_record_without_a_topic_is_rejected(headers: tuple[tuple[str, bytes | 
     assert rejected(*headers).code is ErrorCode.MISSING_REAL_TOPIC
 
 
+def test_an_empty_destination_is_not_called_absent() -> None:
+    assert rejected(("REAL_TOPIC", b"")).message == "REAL_TOPIC is empty; it names the destination"
+    assert "no REAL_TOPIC header" in rejected(("TAGS", b"a")).message
+
+
 @pytest.mark.parametrize(
     ("real_topic", "shown"),
     [

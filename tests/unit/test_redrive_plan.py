@@ -218,7 +218,7 @@ def test_the_way_of_one_letter_does_not_depend_on_those_before_it(to: str | None
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        ([], "does not say where it belongs"),
+        ([], "does not say where it belongs; name a destination with 'to'"),
         ([("RETRY_TOPIC", b"no such/name")], "does not say where it belongs"),
         (ERRORS, "does not say where it belongs"),
         ([("RETRY_TOPIC", b"missing")], "there is no topic 'missing'"),
