@@ -74,6 +74,8 @@ def remedy(refusal: KafkaError, topic: str) -> str:
         return f"make {topic} with 'timewheel topics create'"
     if refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"allow the client to write to {topic}"
+    if refusal.code() == KafkaError.INVALID_RECORD:
+        return f"give it a key: {topic} is compacted, most likely, and takes no record without one"
     return f"see what the brokers have against it, and how {topic} is configured"
 
 

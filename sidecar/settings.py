@@ -12,7 +12,7 @@ import socket
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TextIO
 
 import pydantic
 from pydantic import (
@@ -163,10 +163,30 @@ class YamlFile(YamlConfigSettingsSource):
     """The settings file, which is a map of names and values, or empty."""
 
     def _read_file(self, file_path: Path) -> dict[str, Any]:  # type: ignore[override]
+        with file_path.open(encoding=self.yaml_file_encoding) as file:
+            _check_each_is_said_once(file)
         content = super()._read_file(file_path)
         if not isinstance(content, dict):
             raise TypeError("is not a map; write one setting a line, such as 'group_id: timewheel'")
         return {str(name): value for name, value in content.items()}
+
+
+def _check_each_is_said_once(file: TextIO) -> None:
+    """Raises ValueError for a name that stands twice in the file's map, or in one within it.
+
+    YAML forbids that; the parser would let the last one win, and say nothing.
+    """
+    import yaml  # here: most commands read no file
+
+    root = yaml.compose(file, yaml.SafeLoader)
+    within = [value for _, value in root.value] if isinstance(root, yaml.MappingNode) else []
+    for node in [root, *within]:
+        lines: dict[str, int] = {}
+        for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            text, line = str(name.value), name.start_mark.line + 1
+            if text in lines:
+                raise ValueError(f"has {text} twice, in lines {lines[text]} and {line}; keep one of them")
+            lines[text] = line
 
 
 class Settings(BaseSettings):

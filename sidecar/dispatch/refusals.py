@@ -11,7 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from connectors.contract import ErrorCode
-from connectors.kafka_errors import CLOSED, PASSING, REFUSALS
+from connectors.kafka_errors import CLOSED, MISSING, PASSING, REFUSALS, remedy
 from sidecar.dispatch.dead_letters import TOO_LARGE_REMEDY
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
@@ -135,8 +135,13 @@ def rejection_of(refusal: Refusal) -> Rejection:
     topic, _, error = refusal
     is_size = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
     code = ErrorCode.RECORD_TOO_LARGE if is_size else ErrorCode.DESTINATION_REFUSED
-    remedy = f"; {TOO_LARGE_REMEDY}" if is_size else ""
-    return Rejection(code, f"'{topic}' refuses the record: {error.str()}{remedy}")
+    if is_size:
+        what_to_do = TOO_LARGE_REMEDY
+    elif error.code() in MISSING:
+        what_to_do = f"create {topic}"
+    else:
+        what_to_do = remedy(error, topic)
+    return Rejection(code, f"'{topic}' refuses the record: {error.str()}; {what_to_do}")
 
 
 def _is_final(error: KafkaError, skip_unknown_error: bool) -> bool:

@@ -89,14 +89,22 @@ def test_one_record_stands_alone_and_so_does_what_one_record_brings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told_as"),
-    [(TOO_LARGE, ErrorCode.RECORD_TOO_LARGE), (KafkaError.INVALID_RECORD, ErrorCode.DESTINATION_REFUSED)],
+    ("code", "told_as", "remedy"),
+    [
+        (TOO_LARGE, ErrorCode.RECORD_TOO_LARGE, "raise max.message.bytes of that topic"),
+        (KafkaError.INVALID_RECORD, ErrorCode.DESTINATION_REFUSED, "give it a key: orders is compacted"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ErrorCode.DESTINATION_REFUSED, "allow the client to write to orders"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, ErrorCode.DESTINATION_REFUSED, "create orders"),
+        (KafkaError.POLICY_VIOLATION, ErrorCode.DESTINATION_REFUSED, "see what the brokers have against it"),
+    ],
 )
-def test_its_dead_letter_names_the_topic_and_what_kafka_says(code: int, told_as: ErrorCode) -> None:
+def test_its_dead_letter_names_the_topic_what_kafka_says_and_what_to_do(
+    code: int, told_as: ErrorCode, remedy: str
+) -> None:
     refusal: Refusal = ("orders", 0, KafkaError(code, "Kafka's own words"))
     rejection = rejection_of(refusal)
     assert rejection.code is told_as
-    assert rejection.message.startswith("'orders' refuses the record: Kafka's own words")
+    assert rejection.message.startswith(f"'orders' refuses the record: Kafka's own words; {remedy}")
 
 
 def a_draft(source: Any, *offsets: int) -> Draft:

@@ -394,6 +394,27 @@ def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path
 
 
 @pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("group_id: a\nlevels: 1s\ngroup_id: b\n", "has group_id twice, in lines 1 and 3; keep one of them"),
+        ("kafka:\n  client.rack: a\n  client.rack: b\n", "has client.rack twice, in lines 2 and 3"),
+        ("kafka: {client.rack: a, client.rack: b}\n", "has client.rack twice, in lines 1 and 1"),
+    ],
+)
+def test_what_a_file_says_twice_is_refused(config_file: Path, text: str, problem: str) -> None:
+    config_file.write_text(text)
+    assert problem in refused({}, config_file)
+
+
+@pytest.mark.parametrize(
+    "text", ["&a {kafka: *a}", "- group_id: a\n- group_id: b\n", "group_id: [a, a]", "? [a]\n: b\n"]
+)
+def test_a_file_of_any_shape_is_told_apart_from_one_that_says_a_thing_twice(config_file: Path, text: str) -> None:
+    config_file.write_text(text)
+    assert "twice" not in refused({}, config_file)
+
+
+@pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("partitions: yes", "partitions: true is not a number"),
