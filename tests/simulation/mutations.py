@@ -385,6 +385,16 @@ def a_log_forgets_a_segment_too_many(patch: Patch) -> None:
     patch.setattr(Segments, "forget_before", and_the_next)
 
 
+def a_look_takes_what_is_loaded_for_done(patch: Patch) -> None:
+    """What a rebuild needs seems to be less than it is, while a slot is being sent."""
+    survey = TimerStore.survey
+
+    def loaded_is_done(self: TimerStore, from_ms: int, pending_from_ms: int, *bounds: Any) -> Any:
+        return survey(self, from_ms, max(pending_from_ms, self.loaded_until_ms), *bounds)
+
+    patch.setattr(TimerStore, "survey", loaded_is_done)
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -471,6 +481,7 @@ MUTATIONS: Sequence[Mutation] = (
     what_waits_for_the_end_of_a_transaction_is_forgotten,
     an_id_is_found_in_the_last_block_alone,
     a_log_forgets_a_segment_too_many,
+    a_look_takes_what_is_loaded_for_done,
     a_batch_ends_with_its_first_piece,
     those_that_are_alike_get_the_next_ones_time,
     those_that_are_alike_are_read_again_as_new,

@@ -57,6 +57,11 @@ def disk_quota_bytes(seed: int) -> int:
     return random.Random(f"{seed}-quota").choice([0, 1])
 
 
+def looks_every_ms(seed: int) -> int:
+    """With a quarter of the seeds, the whole wheel is looked at twice a second: while slots are being sent, too."""
+    return random.Random(f"{seed}-looks").choice([wheel.LOOK_EVERY_MS] * 3 + [500])
+
+
 def roll_spread_ms(seed: int, roll_window_ms: int) -> int:
     """With half of the seeds, rolls are spread as widely as may be."""
     return random.Random(f"{seed}-spread").choice([0, roll_window_ms // 4])
@@ -74,6 +79,7 @@ def small_stretches(seed: int) -> Iterator[None]:
             (timer_wheel, "_FIRST_CHUNK_SLOTS", 4),
             (timer_wheel, "_LAST_CHUNK_SLOTS", 16),
             (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
+            (wheel, "LOOK_EVERY_MS", looks_every_ms(seed)),
             (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
             (plan, "NEIGHBOURS", 1),
             (leftovers, "LOOK_EVERY_MS", looks_for_leftovers_ms(seed)),
