@@ -37,6 +37,7 @@ from connectors.schedule_record import (
     cancel_headers,
     carried,
     check_cancellable,
+    is_utf8,
     is_whole,
     replacement_headers,
     when,
@@ -280,7 +281,7 @@ class ScheduledProducer:
             written, pending = [(UNIQ_KEY, uniq_key), *plan.headers], PendingReceipt(self, plan, uniq_key, on_receipt)
         try:
             self._client_in_use.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
-        except (BufferError, KafkaException, TypeError):
+        except (BufferError, KafkaException, TypeError, UnicodeEncodeError):
             room_within_s = inf if wait_for_room else 0
             try:
                 self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
@@ -522,7 +523,7 @@ class ScheduledProducer:
         """Queue a record, once there is room.
 
         Raises:
-            ScheduleError: a value or key that is neither text nor bytes.
+            ScheduleError: a value or key that is neither bytes nor text that can be written.
             KafkaException: the client refuses the record, or its queue stays full (_QUEUE_FULL).
         """
         deadline = Deadline(self._clients.clock, room_within_s)
@@ -534,12 +535,16 @@ class ScheduledProducer:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
                 self._serve(self._producer.poll, min(_ROOM_WAIT_S, deadline.left_s))
             except KafkaException as exception:
-                raise KafkaException(with_remedy(exception.args[0], topic)) from None
-            except TypeError as error:
+                raise KafkaException(_refused_here(exception.args[0], topic)) from None
+            except (TypeError, UnicodeEncodeError) as error:
                 for name, given in (("value", value), ("key", key)):
-                    if not isinstance(given, bytes | bytearray | memoryview | str | None):
+                    if not isinstance(given, bytes | str | None):
                         raise ScheduleError(
                             f"the {name} is of type {type(given).__name__}; give str or bytes"
+                        ) from error
+                    if isinstance(given, str) and not is_utf8(given):
+                        raise ScheduleError(
+                            f"the {name} cannot be written as UTF-8; take out its surrogates, or give bytes"
                         ) from error
                 raise
             else:
@@ -612,6 +617,13 @@ def _tracer(tracing: "TracerProvider | bool") -> "ScheduleTracer | None":
 def _make_room(remembered: dict[Any, Any]) -> None:
     if len(remembered) >= _REMEMBERED_MAX:
         remembered.clear()
+
+
+def _refused_here(error: KafkaError, topic: str) -> KafkaError:
+    """The client's own refusal: a record that it finds too large has not come to where the topic's limit holds."""
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return KafkaError(error.code(), f"{error.str()}; raise message.max.bytes of the producer")
+    return with_remedy(error, topic)
 
 
 def _place(message: Message | None) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def _after(delay: timedelta | str) -> When:
             return _after_ms(parse_duration_ms(delay))
         except DurationError as error:
             raise ScheduleError(str(error)) from None
-    return _after_ms(-(-delay // _MS))  # rounded up: never early
+    return _after_ms(-(delay // -_MS))  # rounded up: never early
 
 
 def _after_ms(delay_ms: int) -> When:
@@ -112,12 +112,21 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether it can be written so: it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def carried(headers: HeadersArgument) -> tuple[Headers, bytes]:
     """The user's headers as they are written, and the message's id among them; b"" where there is none.
 
     Raises:
-        ScheduleError: one of them is an instruction to the sidecar, a name or the message's id is not UTF-8 text,
-            ``REAL_QID`` is not a partition number.
+        ScheduleError: one of them is an instruction to the sidecar, or neither text nor bytes; a name, a text or the
+            message's id is not UTF-8; ``REAL_QID`` is not a partition number.
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     written: Headers = []
@@ -125,7 +134,15 @@ def carried(headers: HeadersArgument) -> tuple[Headers, bytes]:
     for name, given in pairs:
         if name not in _good_names:
             _check_name(name)
-        text = given.encode() if isinstance(given, str) else given
+        if isinstance(given, str):
+            try:
+                text: bytes | None = given.encode()
+            except UnicodeEncodeError:
+                raise ScheduleError(f"the header {name} cannot be written as UTF-8; take out its surrogates") from None
+        elif given is None or isinstance(given, bytes):
+            text = given
+        else:
+            raise ScheduleError(f"the header {name} is of type {type(given).__name__}; give str, bytes or None")
         if name == UNIQ_KEY:  # of several, the last
             uniq_key = text or b""
         elif name == REAL_QID:
@@ -147,10 +164,8 @@ def _check_name(name: object) -> None:
     """Bytes would be written as their repr; a lone surrogate ends the process, within confluent-kafka."""
     if not isinstance(name, str):
         raise ScheduleError(f"the header name {name!r} is not text; give a str")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ScheduleError(f"the header name {name!r} cannot be written as UTF-8; take out its surrogates") from None
+    if not is_utf8(name):
+        raise ScheduleError(f"the header name {name!r} cannot be written as UTF-8; take out its surrogates")
     if name in _INSTRUCTIONS:
         raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
     if len(_good_names) >= _GOOD_NAMES_MAX:

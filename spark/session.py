@@ -2,8 +2,11 @@
 
 import os
 import pwd
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +75,7 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
         MissingSparkError: pyspark, its jars, a Java runtime or a name for the user cannot be had.
     """
     packages.check_pyspark()
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -88,17 +92,31 @@ def spark_session(app: str, *, master: str | None = None, conf: Mapping[str, str
         cores = os.cpu_count() or 1
         options["spark.sql.shuffle.partitions"] = str(2 * cores)  # a stream keeps a state for each
         options["spark.sql.adaptive.coalescePartitions.initialPartitionNum"] = str(16 * cores)
-    builder = SparkSession.builder.appName(app)
+    described = SparkConf().setAppName(app)
     if master:
-        builder = builder.master(master)
-    for name, value in {**options, **(conf or {})}.items():
-        builder = builder.config(name, value)
+        described.setMaster(master)
+    described.setAll([*{**options, **(conf or {})}.items()])
     try:
-        session = builder.getOrCreate()
+        with _handler_kept(signal.SIGINT):
+            SparkContext.getOrCreate(described)
+        session = SparkSession.builder.config(conf=described).getOrCreate()
     except (PySparkException, RuntimeError) as error:  # what the launcher had to say is on stderr
         raise MissingSparkError(f"Spark does not start: {error}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _handler_kept(number: int) -> Iterator[None]:
+    """Spark's context puts a handler of its own in the place of the caller's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
 
 
 def _check_user() -> None:

@@ -53,8 +53,8 @@ def read(spark: SparkSession, path: str) -> DataFrame:
     """
     try:
         return spark.read.format("delta").load(path)
-    except AnalysisException as error:
-        raise AuditError(f"{path} holds no table of the audit: {error.getMessage() or error}") from error
+    except AnalysisException as error:  # whose getMessage fails for the errors of Delta's own
+        raise AuditError(f"{path} holds no table of the audit: {str(error).splitlines()[0]}") from error
 
 
 def read_facts(spark: SparkSession, path: str) -> DataFrame:

@@ -291,11 +291,12 @@ def _unable(code: int) -> KafkaException:
 
 
 def _as_bytes(data: bytes | str | None) -> bytes | None:
+    """Raises TypeError for anything else, a bytearray too, as librdkafka's client does."""
     if data is None or isinstance(data, bytes):
         return data
-    return (
-        data.encode() if isinstance(data, str) else bytes(memoryview(data))
-    )  # TypeError, as librdkafka's client has it
+    if not isinstance(data, str):
+        raise TypeError(f"argument must be read-only bytes-like object, not {type(data).__name__}")
+    return data.encode()
 
 
 def _pairs(headers: HeadersArgument) -> Headers:

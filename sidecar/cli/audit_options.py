@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connectors.contract import is_legal_topic_name
+from sidecar.cli.audit_ending import end_on_signals
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.settings import Settings
 from spark.errors import AuditError, NotAnsweredError
@@ -32,9 +33,25 @@ Destinations = Annotated[
         metavar="TOPIC",
     ),
 ]
+_MASTER = re.compile(r"local(\[(\*|[0-9]+)(, *[0-9]+)?])?|local-cluster\[.+]|(spark|k8s)://.+|yarn")
+"""What Spark takes; of anything else it shows where in Java it has failed."""
+
+
+def known_master(given: str | None) -> str | None:
+    if given and not _MASTER.fullmatch(given):
+        raise UsageError(
+            f"--master '{given}' is no place where Spark runs; write local[*], local[2], spark://HOST:PORT, yarn or "
+            "k8s://https://HOST:PORT"
+        )
+    return given
+
+
 Master = Annotated[
     str | None,
-    typer.Option(help="Where Spark runs, as spark-submit's --master. Default: spark-submit's, else all cores here."),
+    typer.Option(
+        help="Where Spark runs, as spark-submit's --master. Default: spark-submit's, else all cores here.",
+        callback=known_master,
+    ),
 ]
 SparkConf = Annotated[
     list[str] | None,
@@ -67,7 +84,11 @@ def _cause(error: Exception) -> str:
 
 
 def session(name: str, master: str | None, conf: list[str] | None) -> "SparkSession":
-    """The session that the options describe."""
+    """The session that the options describe. From here on a SIGTERM or Ctrl-C ends Spark, too.
+
+    Raises:
+        UsageError: the options cannot be used.
+    """
     from spark.session import spark_session
 
     options = {}
@@ -76,6 +97,7 @@ def session(name: str, master: str | None, conf: list[str] | None) -> "SparkSess
         if not separator or not key:
             raise UsageError(f"--spark-conf '{text}' is not name=value")
         options[key] = value
+    end_on_signals()
     return spark_session(f"timewheel audit {name}", master=master, conf=options)
 
 

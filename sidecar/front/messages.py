@@ -309,8 +309,11 @@ class _Checks:
         except ScheduleError as error:
             raise ProblemError(Kind.NOT_CANCELLABLE, str(error)) from None
         is_possible = 0 <= receipt.partition < 2**31 and 0 <= receipt.offset < 2**63 and 0 <= receipt.deliver_ms < 2**63
-        if receipt.schedule_topic != self._names.wheel or not is_possible or not all(known):
+        if receipt.schedule_topic != self._names.wheel:
             told = f"is of {receipt.schedule_topic[:249]}, and this sidecar works on {self._names.wheel}"
+            raise ProblemError.of_fields([("receipt", told)])
+        if not is_possible or not all(known):
+            told = 'names a message that there cannot be; pass the value of "receipt" as it was answered'
             raise ProblemError.of_fields([("receipt", told)])
         return receipt
 

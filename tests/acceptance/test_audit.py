@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.command import timewheel
@@ -89,6 +90,38 @@ def test_a_stream_tells_how_far_it_has_read_where_nothing_is_written_and_ends_on
         assert process.wait(60) == 0
     added = [action["add"] for path in commits_of(facts)[read:] for action in actions_of(path) if "add" in action]
     assert {json.loads(one["stats"])["minValues"]["kind"] for one in added} == {"read_until"}
+
+
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [("starting Spark", signal.SIGTERM), ("reading", signal.SIGTERM), ("reading", signal.SIGINT)],
+    ids=["starting", "reading", "Ctrl-C"],
+)
+def test_a_batch_that_is_told_to_end_says_so_in_a_line_and_leaves_no_java(
+    planted: Planted, tmp_path: Path, step: str, number: int
+) -> None:
+    command = [sys.executable, "-m", "sidecar", "audit", "batch", *planted.arguments, *SMALL, "--out", str(tmp_path)]
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, process_group=0, **pipes) as process:
+        assert process.stderr is not None
+        try:
+            before = []
+            while not before or f"timewheel: {step}" not in before[-1]:
+                before.append(process.stderr.readline())
+                assert before[-1], before
+            started = psutil.Process(process.pid)
+            wait_until(started.children, "Java")
+            java = started.children(recursive=True)
+            os.killpg(process.pid, number)
+            told = process.stderr.read()  # to its end: Java has the same stderr
+            assert process.wait(60) == 128 + number
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert f"timewheel: ended by {signal.Signals(number).name} before it was done; run it again" in told
+    assert "Traceback" not in told
+    assert "\tat " not in told
+    assert not [one for one in java if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 @contextmanager

@@ -115,6 +115,7 @@ def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
         ({"delay": "1s", "headers": {"REAL_QID": "2147483648"}}, "REAL_QID is '2147483648', which is not a partition"),
         ({"delay": "1s", "headers": {"REAL_QID": "-1"}}, "REAL_QID is '-1', which is not a partition number"),
         ({"level": 0}, "levels are counted from 1"),
+        ({"delay": timedelta.max}, "is too long; the longest is 36500d"),
         ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
     ],
 )
@@ -133,14 +134,29 @@ def test_what_cannot_be_scheduled_is_refused_at_once(
     [
         ({"value": "v", "key": 17}, "the key is of type int; give str or bytes"),
         ({"value": {"order": 17}}, "the value is of type dict; give str or bytes"),
+        ({"value": bytearray(b"v")}, "the value is of type bytearray; give str or bytes"),
+        ({"value": "v", "key": "\ud800"}, "the key cannot be written as UTF-8; take out its surrogates, or give bytes"),
+        ({"value": "v", "headers": {"a": 1}}, "the header a is of type int; give str, bytes or None"),
+        ({"value": "v", "headers": {"UNIQ_KEY": 17}}, "the header UNIQ_KEY is of type int; give str, bytes or None"),
+        (
+            {"value": "v", "headers": {"a": "\ud800"}},
+            "the header a cannot be written as UTF-8; take out its surrogates",
+        ),
     ],
 )
-def test_a_value_or_key_that_is_no_text_is_named(
+def test_a_value_key_or_header_that_is_no_text_is_named(
     producer: ScheduledProducer, record: dict[str, Any], words: str
 ) -> None:
     for schedule in (producer.send, producer.begin_send):
         with pytest.raises(ScheduleError, match=words):
             schedule("orders", **record, delay="1s")
+    assert producer.flush() == 0
+
+
+def test_what_is_too_large_for_the_client_is_told_with_the_client_s_own_limit(producer: ScheduledProducer) -> None:
+    for schedule in (producer.send, producer.begin_send):
+        with pytest.raises(KafkaException, match=r"too large; raise message\.max\.bytes of the producer"):
+            schedule("orders", b"v" * 1_000_000, delay="1s")
     assert producer.flush() == 0
 
 

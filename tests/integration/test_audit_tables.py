@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark import tables
+from spark.errors import AuditError
 from spark.facts import SCHEMA
+from spark.stream import is_streamed
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -56,3 +58,14 @@ def test_a_relative_path_is_as_good_as_any(spark: SparkSession, tmp_path: Path) 
     tables.vacuum(spark, path)
     tables.vacuum_daily(spark, path)
     assert tables.read_facts(spark, path).count() == 0
+
+
+def test_where_the_first_write_was_interrupted_there_is_no_table_and_the_next_one_makes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    with pytest.raises(AuditError, match=r"holds no table of the audit: .*doesn't exist"):
+        tables.read(spark, str(tmp_path))
+    assert not is_streamed(spark, str(tmp_path))
+    tables.write(spark.range(3), str(tmp_path))
+    assert tables.read(spark, str(tmp_path)).count() == 3

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidecar.cli.audit_options import audit_errors, is_uri
-from sidecar.errors import TimewheelError
+from sidecar.cli.audit_options import audit_errors, is_uri, known_master
+from sidecar.errors import TimewheelError, UsageError
 
 THROWN_BY_JAVA = """An error occurred while calling o2652.save.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows
@@ -43,3 +43,28 @@ def test_what_spark_fails_with_is_told_with_its_cause(text: str, told: str) -> N
 )
 def test_a_directory_elsewhere_is_known_by_its_scheme(path: str, *, is_one: bool) -> None:
     assert is_uri(path) is is_one
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        None,
+        "local",
+        "local[*]",
+        "local[2]",
+        "local[2, 3]",
+        "local[*,3]",
+        "local-cluster[2,1,1024]",
+        "spark://a:7077,b:7077",
+        "k8s://https://host:6443",
+        "yarn",
+    ],
+)
+def test_a_master_of_spark_s_is_left_to_spark(master: str | None) -> None:
+    assert known_master(master) == master
+
+
+@pytest.mark.parametrize("master", ["foo", "local[x]", "local[2", "localhost:7077", "spark:/host", "YARN", " "])
+def test_what_is_no_master_is_refused_before_java_is_started(master: str) -> None:
+    with pytest.raises(UsageError, match=r"--master .* is no place where Spark runs; write local"):
+        known_master(master)

@@ -163,6 +163,13 @@ def test_a_receipt_that_is_none_of_ours_is_refused(app: FastAPI, word: str, stat
     assert ask(app, "PATCH", f"/messages/{word}", {"delay": "1s"}).status_code == status
 
 
+def test_of_a_receipt_it_is_told_what_is_wrong(app: FastAPI) -> None:
+    elsewhere = faults(ask(app, "DELETE", f"/messages/{receipt(schedule_topic='orders')}"))["receipt"]
+    assert elsewhere == "is of orders, and this sidecar works on SCHEDULE_TOPIC_XXXX-wheel"
+    impossible = faults(ask(app, "DELETE", f"/messages/{receipt(partition=-1)}"))["receipt"]
+    assert "names a message that there cannot be" in impossible
+
+
 @pytest.mark.parametrize(
     "body", [{}, {"delay": "1s", "deliver_at": "2030-01-01T00:00:00Z"}, {"level": 1}, {"delay": "2h"}]
 )
