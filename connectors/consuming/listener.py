@@ -25,6 +25,9 @@ class Listener:
 
     Args:
         batch_size: how many messages it is given at most; None: it takes one, and no context.
+
+    Raises:
+        TypeError: it cannot be called so; every message would be sent back, until it is a dead letter.
     """
 
     def __init__(self, function: Callable[..., Any], batch_size: int | None = None) -> None:
@@ -37,6 +40,22 @@ class Listener:
             getattr(function, "__call__", None)  # noqa: B004
         )
         self.name = getattr(function, "__qualname__", repr(function))
+        self._check(function)
+
+    def _check(self, function: Callable[..., Any]) -> None:
+        given = ("messages", "context") if self._is_batch else ("message",)
+        if not callable(function):
+            raise TypeError(f"the listener is {function!r}; give a function of ({', '.join(given)})")
+        try:
+            taken = inspect.signature(function)
+        except (TypeError, ValueError):  # some that are written in C do not tell
+            return
+        try:
+            taken.bind(*given)
+        except TypeError as error:
+            raise TypeError(
+                f"the listener {self.name}{taken} cannot be called with ({', '.join(given)}): {error}"
+            ) from None
 
     def call(self, messages: Sequence[ConsumedMessage], context: ConsumeContext) -> Any:
         """Its answer, or what is to be awaited for it."""

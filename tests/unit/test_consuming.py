@@ -5,8 +5,10 @@ import random
 import re
 import threading
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -407,6 +409,25 @@ def test_what_closing_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one._by_hand._consumer, "close", close)
     with pytest.raises(RuntimeError, match="of no more use"):
         one.close()
+
+
+@pytest.mark.parametrize("function", [5, lambda: None, lambda _message, _context: None, lambda _message, *, tags: tags])
+def test_a_listener_takes_a_message(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"the listener .*\(message\)"):
+        consumer().listener(function)
+
+
+@pytest.mark.parametrize("function", [None, lambda _messages: None, lambda _messages, _context, _more: None])
+def test_a_batch_listener_takes_messages_and_a_context(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"the listener .*\(messages, context\)"):
+        consumer().batch_listener(8)(function)
+
+
+@pytest.mark.parametrize(
+    "function", [print, partial(max, 1), [].append, Mock(), lambda _message, _more=None: None, lambda *_messages: None]
+)
+def test_a_listener_may_be_anything_that_can_be_called_with_a_message(function: Any) -> None:
+    consumer().listener(function)
 
 
 def test_a_coroutine_listener_is_not_turned_by_hand_in_an_event_loop() -> None:
