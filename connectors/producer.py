@@ -81,6 +81,8 @@ class ScheduledProducer:
     `send`, `cancel` and `reschedule` wait for Kafka; `begin_send` and `begin_cancel` do not, as a batch wants it: their
     answers come from within `poll` and `flush`. `AsyncScheduledProducer` is the same for asyncio. As a context manager,
     it waits for everything that was begun, for 30 s; what Kafka has not answered by then fails, and that is raised.
+    Make it in the process that uses it: after a fork, librdkafka's threads are in the parent alone, and nothing is sent
+    from the child.
 
     >>> from connectors.testing import InMemoryKafka
     >>> kafka = InMemoryKafka()
