@@ -47,7 +47,7 @@ class Listener:
         if not callable(function):
             raise TypeError(f"the listener is {function!r}; give a function of ({', '.join(given)})")
         try:
-            taken = inspect.signature(function)
+            taken = inspect.signature(function, follow_wrapped=False)  # a decorator may give the rest
         except (TypeError, ValueError):  # some that are written in C do not tell
             return
         try:

@@ -5,7 +5,7 @@ import random
 import re
 import threading
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -428,6 +428,17 @@ def test_a_batch_listener_takes_messages_and_a_context(function: Any) -> None:
 )
 def test_a_listener_may_be_anything_that_can_be_called_with_a_message(function: Any) -> None:
     consumer().listener(function)
+
+
+def test_a_listener_may_be_given_more_by_what_decorates_it() -> None:
+    def charge(message: ConsumedMessage, database: str) -> tuple[ConsumedMessage, str]:
+        return message, database
+
+    @wraps(charge)
+    def with_database(message: ConsumedMessage) -> tuple[ConsumedMessage, str]:
+        return charge(message, "billing")
+
+    consumer().listener(with_database)
 
 
 def test_a_coroutine_listener_is_not_turned_by_hand_in_an_event_loop() -> None:
