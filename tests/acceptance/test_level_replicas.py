@@ -72,15 +72,25 @@ def test_zombies_neither_deliver_from_levels_nor_send_back_a_second_time(
 def test_without_transactions_a_rebalance_neither_waits_nor_repeats(kafka: Kafka, prefix: str, tmp_path: Path) -> None:
     """A batch is in hand when another replica comes: the consumer, which tells of it, answers nothing meanwhile."""
     destination = kafka.create_topic(f"{prefix}orders", 3)
-    names = [str(number) for number in range(20_000)]
+    names: list[str] = []
     level, headers = f"{prefix}SCHEDULE_TOPIC_XXXX-1", [("REAL_TOPIC", destination.encode())]
     servers = (kafka.bootstrap_servers,) * 2
+
+    def schedule(count: int) -> None:
+        new = [str(len(names) + number) for number in range(count)]
+        names.extend(new)
+        kafka.produce((level, name.encode(), b"v", [*headers, ("UNIQ_KEY", name.encode())]) for name in new)
+
+    def more_until_both_work() -> bool:
+        schedule(500)
+        return moved(other) > 1_000
+
     with two_replicas(servers, prefix, tmp_path, guarantee="at_least_once", batch_records=20) as (one, other):
         assert other.terminate(30)[0] == 0
         wait_until(lambda: assigned(one) == ASSIGNED, "one has all partitions", 60)
-        kafka.produce((level, name.encode(), b"v", [*headers, ("UNIQ_KEY", name.encode())]) for name in names)
+        schedule(20_000)
         wait_until(lambda: moved(one) > 1_000, "it is at work")
         other.start()
+        wait_until(more_until_both_work, "the other is at work, too", 60)
         judge(names, kafka.read([destination], len(names), 120)).assert_exactly_once()
-        assert moved(other) > 1_000
         assert not has_noticed(one)
