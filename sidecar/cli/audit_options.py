@@ -38,6 +38,11 @@ _MASTER = re.compile(r"local(\[(\*|[0-9]+)(, *[0-9]+)?])?|local-cluster\[.+]|(sp
 
 
 def known_master(given: str | None) -> str | None:
+    """The option as it was given.
+
+    Raises:
+        UsageError: Spark would not take it.
+    """
     if given and not _MASTER.fullmatch(given):
         raise UsageError(
             f"--master '{given}' is no place where Spark runs; write local[*], local[2], spark://HOST:PORT, yarn or "
