@@ -5,6 +5,7 @@ next batch is read: parsing costs no waiting, and reading is never far ahead of 
 next batch is not read.
 """
 
+import math
 from collections.abc import Callable, Generator
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -246,6 +247,7 @@ class Loop:
                 raise ClientsLostError("a schedule topic was deleted and created again")
             self._outages.look_again()
             self._intake.tell_held_back()
+            self._tell_clocks_apart()
             self._accounts.tell(self.sources, self._intake.known_end)
             if self._assignment.places is not None:
                 wheel = self._settings.topic_names.wheel
@@ -276,8 +278,8 @@ class Loop:
         self._health.troubled, self._health.recovering = troubled, recovering
         self._health.destinations_away = self._outages.in_words if self._outages else {}
         noted = {f"{source.topic}-{source.partition}": source.note for source in self.sources if source.note}
-        if early := told_early(self._clock.ahead_ms):
-            noted["the clock"] = early
+        if words := told_early(self._clock.ahead_ms) or self._intake.clocks_apart.in_words:
+            noted["the clock"] = words
         self._health.noted = noted
         self._health.disk_full = frozenset(full | self._assignment.without_disk)
 
@@ -363,9 +365,15 @@ class Loop:
 
     def _unsee(self) -> None:
         """The clock was set forward: by the one that it was, timestamps looked as if they were from the future."""
+        self._intake.clocks_apart.forget()
         for source in self.sources:
             if source.unsee():
                 self._intake.read_again(source)
+
+    def _tell_clocks_apart(self) -> None:
+        apart = self._intake.clocks_apart
+        apart.tell()
+        self._metrics.clock_ahead.set(math.nan if apart.ahead_ms is None else apart.ahead_ms / 1000)
 
     def _idle_progress(self, drafts: list[Draft]) -> list[Draft]:
         """Progress that moved without anything falling due (records stored, ends reached), so that lag reads true."""

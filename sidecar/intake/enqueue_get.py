@@ -10,6 +10,7 @@ from connectors.kafka_errors import is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.intake.assignment import SOURCE_FAILURES, Assignment, name_of
+from sidecar.intake.clocks_apart import ClocksApart
 from sidecar.intake.headers import read_headers
 from sidecar.intake.reading import Reading, Run
 from sidecar.observability.health import Health
@@ -65,6 +66,7 @@ class EnqueueGet:
         self._queue_of = queue_of
         self._readings = assignment.readings
         self._held: Collection[Place] = ()
+        self.clocks_apart = ClocksApart(clock)
 
     def hold(self, places: Collection[Place]) -> None:
         """Read these partitions no further until a later call leaves them out; polling keeps the membership."""
@@ -189,6 +191,7 @@ class EnqueueGet:
         source, (place, messages, _) = reading.source, run
         reading.was_offered = True
         reading.held_back.reads_on()
+        self.clocks_apart.read(messages[-1], now_ms)
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:

@@ -266,6 +266,13 @@ class Metrics:
         self.clock_steps = Counter(
             "timewheel_clock_steps", "Steps of the host's clock.", ["direction"], registry=registry
         )
+        self.clock_ahead = Gauge(
+            "timewheel_clock_ahead_seconds",
+            "By how much this host's clock is ahead of the brokers' at most, as records say that are read; below 0: "
+            "behind by as much at least; NaN: not known.",
+            registry=registry,
+        )
+        self.clock_ahead.set(math.nan)
         self.spans_dropped = Counter(
             "timewheel_spans_dropped", "Deliveries not traced because there were too many (otel).", registry=registry
         )

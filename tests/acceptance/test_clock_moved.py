@@ -90,9 +90,13 @@ def test_nothing_is_early_that_was_read_by_a_clock_which_was_behind_and_is_set_r
     began_ms = now_ms()
     kafka.produce(scheduled(prefix, destination, 5_000, levels=1))
     wait_until(lambda: sidecar.metric("timewheel_waiting_records", queue="1") >= 1_000, "records are read", 60)
+    told = "this host's clock is 10m behind Kafka's"
+    wait_until(lambda: told in sidecar.get("/readyz")[1], "it is told", 20)
+    assert sidecar.metric("timewheel_clock_ahead_seconds") == pytest.approx(-600, abs=5)
     clock.move(0)
     delivered = kafka.read([destination], 5_000, 60)
     judge(ids(5_000), delivered).assert_exactly_once()
+    assert told not in sidecar.get("/readyz")[1]
     assert min(record.timestamp_ms for record in delivered) >= began_ms + 20_000
     assert sidecar.metric("timewheel_clock_steps_total", direction="forward") == 1
 

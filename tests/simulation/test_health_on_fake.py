@@ -14,6 +14,7 @@ from sidecar.loop import Loop
 from sidecar.observability.health import Health, State
 from tests.simulation.test_loop_on_fake import World, all_committed, make_clients, run, watched
 from tests.support.callers import InlineCaller
+from tests.support.host_clock import ClockAhead
 
 
 def test_behind_names_who_refuses_what_and_forgets_it_afterwards() -> None:
@@ -54,6 +55,26 @@ def test_it_is_told_that_messages_go_out_early_after_the_clock_was_set_back() ->
     world.clock.advance(3_600_000)
     loop.turn()
     assert health.warnings() == []
+
+
+def test_it_is_told_that_this_hosts_clock_is_behind_until_it_is_set() -> None:
+    world = World(0)
+    host = ClockAhead(world.clock, -40_000)
+    loop, health = watched(world, host)
+    world.schedule(5)
+    run(world, loop, lambda: bool(health.warnings()))
+    told = "this host's clock is 40s behind Kafka's: by Kafka's, messages are delivered late by as much"
+    assert health.warnings() == [f"the clock: {told}"]
+    run(world, loop, all_committed(world))
+    assert world.metrics.registry.get_sample_value("timewheel_clock_ahead_seconds") == -40
+    host.ahead_ms = 0
+    loop.turn()
+    assert health.warnings() == []
+    world.schedule(5)
+    run(world, loop, all_committed(world))
+    assert health.warnings() == []
+    assert world.metrics.registry.get_sample_value("timewheel_clock_ahead_seconds") == 0
+    world.judge()
 
 
 def test_what_was_read_while_kafka_is_waited_for_is_behind_as_soon_as_it_is_due() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from connectors.contract import DelayLevels
 from connectors.kafka import consumer_config, transactional_config
 from connectors.testing import TIME_OUT, InMemoryKafka, Kind, ManualClock, Process, SimulatedCrash
-from sidecar.clock import HighWaterClock
+from sidecar.clock import Clock, HighWaterClock
 from sidecar.dispatch.call_thread import Caller
 from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
@@ -113,9 +113,13 @@ class World:
         assert not early
 
 
-def watched(world: World) -> tuple[Loop, Health]:
-    """A sidecar and its health."""
-    clock = HighWaterClock(world.clock)
+def watched(world: World, host: Clock | None = None) -> tuple[Loop, Health]:
+    """A sidecar and its health.
+
+    Args:
+        host: its machine's clock, where it is not that of the brokers.
+    """
+    clock = HighWaterClock(host or world.clock)
     health = Health(clock)
     process = world.processes["sidecar"] = world.kafka.process("sidecar")
     clients = make_clients(process, world.settings, clock, InlineCaller())
