@@ -395,6 +395,12 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                     ),
                 ),
             ),
+            Graph(
+                "Clock ahead of Kafka's",
+                "At most, as the records that are read tell; below 0 it is behind, and messages are late by as much.",
+                "s",
+                ((every("timewheel_clock_ahead_seconds", "instance, worker", "min"), "{{instance}} {{worker}}"),),
+            ),
         ),
     ),
 )
