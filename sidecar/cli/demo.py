@@ -5,14 +5,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import typer
 from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -76,12 +75,15 @@ def _environment() -> dict[str, str]:
 
 def _wait_until_ready(process: subprocess.Popen[bytes], http_port: int, log_path: Path) -> None:
     for attempt in Retrying(
-        retry=retry_if_exception_type(OSError), wait=wait_fixed(0.05), stop=stop_after_delay(DEADLINE_S), reraise=True
+        retry=retry_if_exception_type(httpx.HTTPError),
+        wait=wait_fixed(0.05),
+        stop=stop_after_delay(DEADLINE_S),
+        reraise=True,
     ):
         with attempt:
             if process.poll() is not None:
                 raise TimewheelError(f"the sidecar ended at once:\n{log_path.read_text()}")
-            urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=1).close()
+            httpx.get(f"http://127.0.0.1:{http_port}/readyz", timeout=1, trust_env=False).raise_for_status()
 
 
 def _show(console: Console, bootstrap_servers: str, log_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from confluent_kafka import KafkaException
@@ -214,7 +214,10 @@ class Session:
         try:
             with urlopen(f"http://127.0.0.1:{self._ports['8080']}/readyz", timeout=2) as response:
                 return bool(response.status == 200)
-        except (URLError, OSError):
+        except HTTPError as error:
+            error.close()
+            return False
+        except OSError:
             return False
 
     # --- what a reader has installed ----------------------------------------------------------------------------------
