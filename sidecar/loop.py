@@ -89,6 +89,8 @@ class Loop:
         self._clock = clock
         self._health = health
         self._publishing = clients.publishing
+        self._throttling = throttling = clients.throttling
+        metrics.throttled.set_function(lambda: throttling.longest_s)
         self._questions = questions or Questions()
         self._switches = switches or Switches()
         names, topics = settings.topic_names, clients.topics
@@ -248,6 +250,7 @@ class Loop:
             self._outages.look_again()
             self._intake.tell_held_back()
             self._tell_clocks_apart()
+            self._throttling.tell()
             self._accounts.tell(self.sources, self._intake.known_end)
             if self._assignment.places is not None:
                 wheel = self._settings.topic_names.wheel
@@ -280,6 +283,8 @@ class Loop:
         noted = {f"{source.topic}-{source.partition}": source.note for source in self.sources if source.note}
         if words := told_early(self._clock.ahead_ms) or self._intake.clocks_apart.in_words:
             noted["the clock"] = words
+        if words := self._throttling.in_words:
+            noted["kafka"] = words
         self._health.noted = noted
         self._health.disk_full = frozenset(full | self._assignment.without_disk)
 

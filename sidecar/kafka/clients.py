@@ -1,7 +1,7 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from sidecar.clock import Clock
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
 from sidecar.intake.start_finder import KafkaStartFinder, StartFinder
+from sidecar.kafka.throttling import Throttling
 from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
 
@@ -45,6 +46,7 @@ class Clients:
     publishing: Publishing
     starts: StartFinder
     topics: TopicAdmin
+    throttling: Throttling
 
     def close(self) -> None:
         """Leave, or keep the place in the group (static members), and release everything."""
@@ -110,23 +112,23 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool], t
     """
     admin = admin_client(settings)
     topics = TopicAdmin(admin, settings)
-    consumer = _make(
-        Consumer,
-        consumer_config(
-            settings.bootstrap_servers,
-            {**UNPOLLED, **settings.kafka},
-            group_id=settings.group_id,
-            instance_id=_instance_id(settings, topics, is_stopping) if settings.membership == "static" else None,
-            session_timeout_ms=settings.session_timeout,
-        ),
+    throttling = Throttling(clock)
+    callbacks = {"throttle_cb": throttling.throttled}
+    config = consumer_config(
+        settings.bootstrap_servers,
+        {**UNPOLLED, **settings.kafka},
+        group_id=settings.group_id,
+        instance_id=_instance_id(settings, topics, is_stopping) if settings.membership == "static" else None,
+        session_timeout_ms=settings.session_timeout,
     )
+    consumer = _make(Consumer, {**config, **callbacks})
     try:
-        publishing = _publishing(settings, consumer, is_stopping)
+        publishing = _publishing(settings, consumer, is_stopping, callbacks)
     except BaseException:
         _close(consumer)
         raise
     starts = KafkaStartFinder(consumer, admin, topics.look, clock, is_stopping, tell)
-    return Clients(consumer, publishing, starts, topics)
+    return Clients(consumer, publishing, starts, topics, throttling)
 
 
 def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[], bool]) -> str:
@@ -161,14 +163,19 @@ def _close(consumer: Consumer) -> None:
         )
 
 
-def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[], bool]) -> Publishing:
+def _publishing(
+    settings: Settings,
+    consumer: Consumer,
+    is_stopping: Callable[[], bool],
+    callbacks: Mapping[str, Callable[..., None]],
+) -> Publishing:
     failures: list[tuple[str, int, KafkaError]] = []
-    on_delivery = collect_failures(failures)
+    callbacks = {**callbacks, "on_delivery": collect_failures(failures)}
     servers, options = settings.bootstrap_servers, {**UNPOLLED, **settings.kafka}
     if settings.guarantee == "at_least_once":
         config = producer_config(servers, options, f"{settings.group_id}-producer")
         config |= delivery_timeout(settings.transaction_timeout)  # as within a transaction
-        producer = _make(Producer, {**config, "on_delivery": on_delivery})
+        producer = _make(Producer, {**config, **callbacks})
         return AtLeastOnce(producer, consumer.commit, failures, is_stopping)
     producers = [
         _make(
@@ -180,7 +187,7 @@ def _publishing(settings: Settings, consumer: Consumer, is_stopping: Callable[[]
                     transactional_id=f"{settings.group_id}-{settings.identity}-{turn}",
                     transaction_timeout_ms=settings.transaction_timeout,
                 ),
-                "on_delivery": on_delivery,
+                **callbacks,
             },
         )
         for turn in (0, 1)

@@ -207,6 +207,11 @@ class Metrics:
         self.broker_silent = Gauge(
             "timewheel_broker_silent_seconds", "How long Kafka has not answered; 0: it does.", registry=registry
         )
+        self.throttled = Gauge(
+            "timewheel_throttled_seconds",
+            "By how much a broker has delayed an answer within a minute, because a quota is used up; 0: none has.",
+            registry=registry,
+        )
         self.rebalances = Counter(
             "timewheel_rebalances",
             "Partitions assigned, revoked, or lost to others.",

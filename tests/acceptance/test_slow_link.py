@@ -9,6 +9,7 @@ import pytest
 from connectors.embedded import EmbeddedKafka, run_tool
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess
+from tests.support.waiting import wait_until
 from tests.support.wheel import now_ms, timed, wheel_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -40,7 +41,10 @@ def test_under_a_quota_a_backlog_goes_out_though_it_is_too_large_for_one_transac
         assert limited.returncode == 0, limited.stderr.decode()
         began_s = time.monotonic()
         with SidecarProcess(broker.bootstrap_servers, tmp_path) as sidecar:
+            wait_until(lambda: "a quota of this sidecar's user or client" in sidecar.get("/readyz")[1], "told", 60)
+            assert sidecar.metric("timewheel_throttled_seconds") > 0
             delivered = kafka.read([destination], COUNT, 120)
+            assert [event["brokers"] for event in sidecar.events() if event["event"] == "throttled by kafka"] == [[1]]
             aborted = [event for event in sidecar.events() if event["event"] == "transaction aborted"]
         judge(names, delivered).assert_exactly_once()
         assert len(aborted) <= 2, "what has failed for its size is not tried again as large"

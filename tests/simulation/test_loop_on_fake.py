@@ -17,6 +17,7 @@ from sidecar.dispatch.transactions import ExactlyOnce, collect_failures
 from sidecar.errors import ClientsLostError, KafkaUnreachableError
 from sidecar.intake.start_finder import KafkaStartFinder
 from sidecar.kafka.clients import Clients
+from sidecar.kafka.throttling import Throttling
 from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.loop import Loop
 from sidecar.observability.health import Health
@@ -168,6 +169,7 @@ def make_clients(process: Process, settings: Settings, clock: HighWaterClock, ca
         publishing=publishing,
         starts=KafkaStartFinder(consumer, admin, topics.look, clock),
         topics=topics,
+        throttling=Throttling(clock),
     )
 
 
