@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
@@ -111,3 +112,38 @@ def test_what_a_process_before_has_decided_of_a_replacement_and_its_cancel_is_no
     assert again.figures.pending == 2
     sent(again, NOW_MS)
     assert [outcomes for outcomes in told if outcomes] == []
+
+
+@pytest.mark.parametrize(("named", "brought"), [(b"b", []), (b"a", [b"b"]), (b"another", [b"b"])])
+def test_only_a_cancel_of_its_own_message_ends_a_replacement_that_is_in_doubt(
+    tmp_path: Path, named: bytes, brought: list[bytes]
+) -> None:
+    """The process before has left no word of whether it was carried out, and its message is nowhere else."""
+    first = opened(tmp_path / "first")
+    rolls = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    by_another = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    replacement = message(1, REAL_TOPIC, *by_another)
+    first.offer([rolls], NOW_MS)
+    (copy,), _ = sent(first, NOW_MS)
+    first.offer([replacement], NOW_MS)
+    _, committed = sent(first, NOW_MS)
+    again = opened(tmp_path / "again", *committed, end=5)
+    again.offer([rolls, replacement, message(2, *copy[4]), message(3, ("TIMER_DEL_UNIQKEY", named))], NOW_MS)
+    assert sent(again, NOW_MS)[0] == []
+    again.reached_end(5)
+    assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == brought
+
+
+@pytest.mark.parametrize(
+    ("deliver_ms", "outcome"),
+    [(None, "unknown"), (NOW_MS + 1, "unknown"), (NOW_MS, "too_late"), (NOW_MS - 1, "too_late")],
+)
+def test_a_cancel_that_finds_nothing_is_too_late_where_the_time_that_it_names_has_come(
+    tmp_path: Path, deliver_ms: int | None, outcome: str
+) -> None:
+    told: dict[int, str] = {}
+    wheel = opened(tmp_path, tell_outcomes=lambda outcomes, _: told.update(outcomes))
+    time = [] if deliver_ms is None else [("TIMER_DELIVER_MS", b"%d" % deliver_ms)]
+    wheel.offer([message(0, ("TIMER_DEL_UNIQKEY", b"m"), *time)], NOW_MS)
+    sent(wheel, NOW_MS)
+    assert told == {0: outcome}
