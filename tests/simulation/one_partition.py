@@ -147,7 +147,7 @@ class Story:
         self._ids: list[bytes] = []
         self._in_hand: list[bytes] = []
         """Ids of what is in the transaction in hand."""
-        self._judge = Judge(are_ids_reused=mode.reuses_ids, hears_all=not (mode.fails or forgets))
+        self._judge = Judge(are_ids_reused=mode.reuses_ids)
         self._disk = Disk()
         self._files = ExitStack()
         """Those that are open."""
@@ -186,7 +186,8 @@ class Story:
         expect(self._wheel.figures.pending == 0, f"{self._wheel.figures.pending} wait, when all is done")
         left = left_in_memory(self._wheel)
         expect(not left, f"{', '.join(left)}: not empty, when all is done")
-        self._judge.verdict(len(self._log), int(msgspec.json.decode(self._metadata or '{"l": 0}')["l"]))
+        lowest_needed = int(msgspec.json.decode(self._metadata or '{"l": 0}')["l"])
+        self._judge.verdict(len(self._log), lowest_needed, hears_all=self.met["opened"] == 1)
 
     def _happens(self, what: str, more: object = "") -> None:
         self.met[what] += 1
