@@ -8,6 +8,7 @@ from confluent_kafka import Message
 from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.store.files import set_aside
+from sidecar.store.recovery import Case
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 HOUR_MS = 3_600_000
@@ -122,3 +123,17 @@ def test_a_checkpoint_that_cannot_be_written_is_told_until_one_can(tmp_path: Pat
     in_the_way.rmdir()
     goes_on()
     assert wheel.note == ""
+
+
+def test_what_a_cancel_leaves_of_a_loaded_slot_is_still_there_after_a_start(tmp_path: Path) -> None:
+    """What is in memory is on disk as well: taken back twice, it would take another's place in the slot's count."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 500, uniq_key=b"m"), due(1, NOW_MS + 500)], NOW_MS)
+    wheel.tick(NOW_MS)
+    assert wheel.waiting == 2
+    wheel.offer([message(2, ("TIMER_DEL_UNIQKEY", b"m"))], NOW_MS)
+    _, committed = sent(wheel, NOW_MS)
+    wheel.tick(NOW_MS + CHECKPOINT_EVERY_MS)
+    again = opened(tmp_path, *committed, 3)
+    assert (again.position, again.case) == (3, Case.UNCLEAN)
+    assert [record[6] for record in sent(again, NOW_MS + 500)[0]] == [1]
