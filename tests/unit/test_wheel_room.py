@@ -29,9 +29,9 @@ def some(offset: int, due_ms: int = DUE_MS) -> Message:
     return due(offset, due_ms, timestamp_ms=due_ms - 5_000, value=b"x" * 1_000, uniq_key=b"%d" % offset)
 
 
-def filled(directory: Path, *first: Message) -> WheelPartition:
+def filled(directory: Path, *first: Message, slots: int = SLOTS) -> WheelPartition:
     """What is read first, and after it what comes until there is no more room."""
-    wheel = opened(directory, end=END, plan=PLAN, slots=SLOTS, quota_bytes=1)
+    wheel = opened(directory, end=END, plan=PLAN, slots=slots, quota_bytes=1)
     wheel.tick(NOW_MS)
     wheel.offer(first, NOW_MS)
     while not wheel.trouble:
@@ -71,6 +71,19 @@ def test_what_is_delivered_makes_room(tmp_path: Path, first: tuple[Message, ...]
     again.tick(now_ms)
     assert sent(again, now_ms)[0] == []
     assert [record[6] for record in sent(again, now_ms + 5_000)[0]] == [position]
+
+
+def test_room_is_not_waited_for_until_half_a_lap_has_passed(tmp_path: Path) -> None:
+    """Of days, where the wheel spans weeks; and there are no commits that move nothing."""
+    slots = 1_000
+    wheel = filled(tmp_path, slots=slots)
+    position = wheel.position
+    now_ms = DUE_MS + 4 * LOOK_EVERY_MS
+    assert 2 * (now_ms - NOW_MS) < slots * PLAN.precision_ms
+    idle(wheel, DUE_MS, 4 * LOOK_EVERY_MS)
+    assert not wheel.has_progress
+    wheel.offer([some(position, now_ms + 5_000)], now_ms)
+    assert (wheel.position, wheel.trouble) == (position + 1, "")
 
 
 def test_it_makes_room_where_there_is_none_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
