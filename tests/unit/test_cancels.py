@@ -1,5 +1,6 @@
 """Cancels in force while a partition is read again: what they hold of what they have read."""
 
+import errno
 import time
 import tracemalloc
 from collections.abc import Mapping
@@ -9,7 +10,9 @@ import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
 from sidecar.intake.parse_wheel import Cancel, Schedule
+from sidecar.store.timer_log import TimerLog
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 MANY = 10_000
@@ -147,3 +150,29 @@ def test_a_cancel_that_finds_nothing_is_too_late_where_the_time_that_it_names_ha
     wheel.offer([message(0, ("TIMER_DEL_UNIQKEY", b"m"), *time)], NOW_MS)
     sent(wheel, NOW_MS)
     assert told == {0: outcome}
+
+
+def test_a_replacement_that_a_copy_decides_is_carried_out_once_there_is_room_for_what_came_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is read again with it, and so is what it decides."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    told: dict[int, str] = {}
+    wheel = opened(tmp_path, tell_outcomes=lambda outcomes, _: told.update(outcomes))
+    rolls = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    wheel.offer([rolls], NOW_MS)
+    (copy,), _ = sent(wheel, NOW_MS)
+    by_another = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    wheel.offer([message(1, REAL_TOPIC, *by_another)], NOW_MS)
+    rest = [due(2, NOW_MS + 60_000), message(3, *copy[4])]
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerLog, "append", full)
+        wheel.offer(rest, NOW_MS)
+    assert (wheel.position, sent(wheel, NOW_MS)[0], told) == (2, [], {})
+    wheel.tick(NOW_MS + TRY_AGAIN_MS)
+    wheel.offer(rest, NOW_MS + TRY_AGAIN_MS)
+    (brought,), _ = sent(wheel, NOW_MS + TRY_AGAIN_MS)
+    assert (dict(brought[4])["UNIQ_KEY"], told) == (b"b", {1: "cancelled"})
