@@ -4,9 +4,13 @@ import gc
 import time
 from pathlib import Path
 
+import pytest
+
 from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan
+from sidecar.records import Outgoing
 from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
 
 SHORT = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
@@ -23,6 +27,25 @@ def test_the_bytes_of_what_joins_a_loaded_slot_count(tmp_path: Path) -> None:
     while len(sent(wheel, NOW_MS + 1_000)[0]):
         pass
     assert wheel.has_room
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+def test_what_arrived_due_batch_by_batch_does_not_make_a_transaction_too_large(tmp_path: Path, stored: int) -> None:
+    wheel = opened(tmp_path)
+    value = b"x" * 1_000
+    wheel.offer([due(number, NOW_MS + 10, value=value) for number in range(stored)], NOW_MS)
+    for number in range(stored, 6):
+        wheel.offer([due(number, NOW_MS, value=value)], NOW_MS + 20)
+    sizes = []
+    while records := sent_within(wheel, 2_500):
+        sizes.append(len(records))
+    assert sizes == [2, 2, 2]
+
+
+def sent_within(wheel: WheelPartition, max_bytes: int) -> list[Outgoing]:
+    records = wheel.take(NOW_MS + 20, 5_000, max_bytes)
+    wheel.confirm()
+    return records
 
 
 def test_after_a_start_memory_holds_nothing_that_is_due_before_all_that_waits(tmp_path: Path) -> None:
