@@ -8,6 +8,7 @@ import pytest
 
 from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
 from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan
 from sidecar.records import Outgoing
@@ -150,6 +151,23 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
         if wheel.position == 2 * count - 1 and not records:
             break
     assert out == [0, *range(HITS_AHEAD_MAX + 1, count)], "what was taken in is absent, the rest goes out once"
+
+
+def test_any_number_of_cancels_that_are_read_with_a_replacement_fits_into_a_commit(tmp_path: Path) -> None:
+    """Its message will hold back the committed offset, and so what they take out has to be remembered."""
+    wheel, count = opened(tmp_path), 2 * HITS_AHEAD_MAX
+    wheel.offer([due(number, NOW_MS + 60_000, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
+    sent(wheel, NOW_MS)
+    names = ("UNIQ_KEY", b"new"), ("TIMER_REPLACE_UNIQKEY", b"0"), ("TIMER_DELAY_MS", b"60000")
+    replacing = message(count, REAL_TOPIC, *names)
+    cancels = [message(count + number, ("TIMER_DEL_UNIQKEY", b"%d" % number)) for number in range(1, count)]
+    wheel.offer([replacing, *cancels], NOW_MS)
+    _, (offset, metadata) = sent(wheel, NOW_MS, most=0)
+    assert offset == count
+    assert len(WheelProgress.read(metadata, offset).hits_ahead) <= HITS_AHEAD_MAX
+    sent(wheel, NOW_MS)
+    wheel.offer(cancels, NOW_MS)
+    assert (wheel.position, wheel.figures.pending) == (2 * count, 0)
 
 
 def test_cancels_of_rolls_that_are_aborted_fit_into_a_commit(tmp_path: Path) -> None:
