@@ -55,12 +55,10 @@ class Judge:
 
     Args:
         are_ids_reused: whether users give one id to several messages.
-        hears_all: whether no outcome may be lost, since no process ends before its time.
     """
 
-    def __init__(self, *, are_ids_reused: bool, hears_all: bool) -> None:
+    def __init__(self, *, are_ids_reused: bool) -> None:
         self._are_ids_reused = are_ids_reused
-        self._hears_all = hears_all
         self._written: dict[int, Written] = {}
         self._orders: dict[bytes, list[Written]] = defaultdict(list)
         """By the id that they name."""
@@ -136,15 +134,19 @@ class Judge:
 
     # --- at the end ---------------------------------------------------------------------------------------------------
 
-    def verdict(self, end: int, lowest_needed: int) -> None:
-        """Of a log with this end, and what is committed as the lowest offset that a rebuild needs."""
+    def verdict(self, end: int, lowest_needed: int, *, hears_all: bool) -> None:
+        """Of a log with this end, and what is committed as the lowest offset that a rebuild needs.
+
+        Args:
+            hears_all: whether no outcome may be lost, since no process has ended before its time.
+        """
         expect(self._committed == end, f"{self._committed} is committed of {end}")
         expect(lowest_needed == end, f"a rebuild needs {lowest_needed} of {end}, when nothing is left")
         for written in self._written.values():
             if written.uniq_key is not None:
                 self._judge_message(written)
             if written.names is not None:
-                self._judge_order(written)
+                self._judge_order(written, hears_all=hears_all)
         for delivery in self._delivered:
             self._judge_delivery(delivery)
 
@@ -156,10 +158,10 @@ class Judge:
         elif message.offset in self._came:
             expect(self._has_effect(message), f"{message} comes, and so does what it replaces")
 
-    def _judge_order(self, order: Written) -> None:
+    def _judge_order(self, order: Written, *, hears_all: bool) -> None:
         told = self._told.get(order.offset)
         if told is None:
-            expect(not self._hears_all, f"{order} is told nothing")
+            expect(not hears_all, f"{order} is told nothing")
         elif told.outcome == "cancelled":
             expect(self._has_effect(order), f"{order} is told cancelled, and nothing is")
             is_there = order.uniq_key is None or self._is_settled(order)

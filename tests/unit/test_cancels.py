@@ -1,14 +1,18 @@
 """Cancels in force while a partition is read again: what they hold of what they have read."""
 
+import errno
 import time
 import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
 from sidecar.intake.parse_wheel import Cancel, Schedule
+from sidecar.store.timer_log import TimerLog
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 MANY = 10_000
@@ -111,3 +115,64 @@ def test_what_a_process_before_has_decided_of_a_replacement_and_its_cancel_is_no
     assert again.figures.pending == 2
     sent(again, NOW_MS)
     assert [outcomes for outcomes in told if outcomes] == []
+
+
+@pytest.mark.parametrize(("named", "brought"), [(b"b", []), (b"a", [b"b"]), (b"another", [b"b"])])
+def test_only_a_cancel_of_its_own_message_ends_a_replacement_that_is_in_doubt(
+    tmp_path: Path, named: bytes, brought: list[bytes]
+) -> None:
+    """The process before has left no word of whether it was carried out, and its message is nowhere else."""
+    first = opened(tmp_path / "first")
+    rolls = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    by_another = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    replacement = message(1, REAL_TOPIC, *by_another)
+    first.offer([rolls], NOW_MS)
+    (copy,), _ = sent(first, NOW_MS)
+    first.offer([replacement], NOW_MS)
+    _, committed = sent(first, NOW_MS)
+    again = opened(tmp_path / "again", *committed, end=5)
+    again.offer([rolls, replacement, message(2, *copy[4]), message(3, ("TIMER_DEL_UNIQKEY", named))], NOW_MS)
+    assert sent(again, NOW_MS)[0] == []
+    again.reached_end(5)
+    assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == brought
+
+
+@pytest.mark.parametrize(
+    ("deliver_ms", "outcome"),
+    [(None, "unknown"), (NOW_MS + 1, "unknown"), (NOW_MS, "too_late"), (NOW_MS - 1, "too_late")],
+)
+def test_a_cancel_that_finds_nothing_is_too_late_where_the_time_that_it_names_has_come(
+    tmp_path: Path, deliver_ms: int | None, outcome: str
+) -> None:
+    told: dict[int, str] = {}
+    wheel = opened(tmp_path, tell_outcomes=lambda outcomes, _: told.update(outcomes))
+    time = [] if deliver_ms is None else [("TIMER_DELIVER_MS", b"%d" % deliver_ms)]
+    wheel.offer([message(0, ("TIMER_DEL_UNIQKEY", b"m"), *time)], NOW_MS)
+    sent(wheel, NOW_MS)
+    assert told == {0: outcome}
+
+
+def test_a_replacement_that_a_copy_decides_is_carried_out_once_there_is_room_for_what_came_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is read again with it, and so is what it decides."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    told: dict[int, str] = {}
+    wheel = opened(tmp_path, tell_outcomes=lambda outcomes, _: told.update(outcomes))
+    rolls = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    wheel.offer([rolls], NOW_MS)
+    (copy,), _ = sent(wheel, NOW_MS)
+    by_another = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    wheel.offer([message(1, REAL_TOPIC, *by_another)], NOW_MS)
+    rest = [due(2, NOW_MS + 60_000), message(3, *copy[4])]
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerLog, "append", full)
+        wheel.offer(rest, NOW_MS)
+    assert (wheel.position, sent(wheel, NOW_MS)[0], told) == (2, [], {})
+    wheel.tick(NOW_MS + TRY_AGAIN_MS)
+    wheel.offer(rest, NOW_MS + TRY_AGAIN_MS)
+    (brought,), _ = sent(wheel, NOW_MS + TRY_AGAIN_MS)
+    assert (dict(brought[4])["UNIQ_KEY"], told) == (b"b", {1: "cancelled"})

@@ -23,7 +23,7 @@ def plan(**changes: object) -> str:
 
 
 def test_a_plan_of_ours_is_read() -> None:
-    progress = WheelProgress.decode(plan(), 10, PLAN, NOW_MS)
+    progress = WheelProgress.decode(plan(d=500), 10, PLAN, NOW_MS)
     assert [since for since, _ in progress.plans.since] == [0, 10]
 
 
@@ -39,6 +39,7 @@ def test_a_plan_of_ours_is_read() -> None:
         plan().replace('"l":0', '"w":[99999999999999999999,0],"l":0', 1),
         plan(s=0),
         plan(r=1_999),
+        plan(d=501),
         plan(m=-1),
         plan(l="soon"),
         plan().replace("[[0,", "[[5,").replace("]]}", ",[4," + plan()[len('{"l":0,"p":[[[0,') : -4] + "]]]}"),

@@ -1,6 +1,6 @@
 """One partition of a delay level: order, due times, progress, and a model of any sequence of its calls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -197,9 +197,10 @@ def test_a_transaction_takes_no_more_records_than_it_may() -> None:
         partition.confirm()
 
 
-def test_a_transaction_takes_about_as_many_bytes_as_it_may_but_always_one_record() -> None:
+@pytest.mark.parametrize("made", [a_message, an_undeliverable])
+def test_a_transaction_takes_about_as_many_bytes_as_it_may_but_always_one_record(made: Callable[..., Message]) -> None:
     partition = a_partition()
-    partition.offer([a_message(offset, value=bytes(10_000)) for offset in range(5)], NOW_MS)
+    partition.offer([made(offset, value=bytes(10_000)) for offset in range(5)], NOW_MS)
     assert take(partition, max_bytes=25_000) == [0, 1, 2]
     partition.confirm()
     assert take(partition, max_bytes=1) == [3]

@@ -413,3 +413,12 @@ def test_nobody_asks_for_the_retry_topics_of_what_has_gone_on_while_more_comes()
         assert offsets(partition.take(NOW_MS, 1, MANY)) == [4 + number]
         partition.confirm()
     assert asked == [{"RETRY-0", "RETRY-1"}, {"RETRY-1", "RETRY-2"}, {"RETRY-2", "RETRY-3"}]
+
+
+def test_a_retry_topic_that_cannot_be_had_is_that_of_its_own_retries_alone() -> None:
+    """Whatever else names it: a message's own headers are its producer's."""
+    refusal = Rejection(ErrorCode.DESTINATION_REFUSED, "no")
+    partition = a_partition(lambda topic: refusal if topic == "RETRY-billing" else 1)
+    named = ("note", b"RETRY-billing")
+    partition.offer([a_message(5), a_message(6, ("CONSUMER_GROUP", b"shipping"), named)], NOW_MS)
+    assert [record[0] for record in partition.take(NOW_MS, 9, MANY)] == [refusal, "SCHEDULE_TOPIC_XXXX-3"]

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from connectors.testing import InMemoryKafka, ManualClock
 from sidecar.errors import KafkaUnreachableError, StoppedWaitingError
 from sidecar.intake.progress import LastRead, Mark, NoLeader, Start, Stop
-from sidecar.intake.start_finder import KafkaStartFinder
+from sidecar.intake.start_finder import DEFAULT_OFFSETS_RETENTION_MS, KafkaStartFinder
 from sidecar.kafka.topic_admin import TopicAdmin
 from sidecar.settings import Settings
 from tests.support.logged import logged
@@ -78,6 +78,28 @@ def test_who_begins_without_progress_is_warned_that_all_there_is_goes_out() -> N
     assert found[:3] == (0, "", 10)
     (line,) = [line for line in logs if line["event"] == "no progress yet"]
     assert (line["partition"], line["read_from"], line["end"]) == (f"{TOPIC}-0", 0, 10)
+
+
+def test_progress_at_the_first_offset_of_all_is_progress() -> None:
+    """Taken for none, it would be without what stands beside it, and stop where the first record is from long ago."""
+    committed = Answer(0)
+    committed.metadata = '{"l":0}'
+    with logged() as logs:
+        (found,) = finder(committed).find([(TOPIC, 0)]).values()
+    assert isinstance(found, Start)
+    assert found[:3] == (0, '{"l":0}', 10)
+    assert logs == []
+
+
+def test_who_does_not_begin_is_not_told_that_all_there_is_goes_out() -> None:
+    admin = admin_of_ten_records()
+    clock = ManualClock()
+    clock.advance(DEFAULT_OFFSETS_RETENTION_MS)
+    starts = KafkaStartFinder(cast(Consumer, Group(Answer(-1001))), admin, TopicAdmin(admin, Settings()).look, clock)
+    with logged() as logs:
+        (found,) = starts.find([(TOPIC, 0)]).values()
+    assert isinstance(found, Stop)
+    assert logs == []
 
 
 def test_a_log_that_has_lost_its_end_is_found_by_the_first_record_that_is_later_than_what_was_read() -> None:

@@ -196,6 +196,17 @@ def test_a_cancel_that_the_disk_refuses_waits_and_those_before_it_do_not(
     assert (wheel.position, wheel.is_disk_full) == (1 + others, True)
 
 
+@pytest.mark.parametrize("due_ms", [PAST_MS, LATER_MS])
+def test_what_has_been_taken_in_is_passed_over_where_it_is_offered_again(tmp_path: Path, due_ms: int) -> None:
+    """A consumer that is sent back to an offset may still hold what it had read before."""
+    wheel = opened(tmp_path)
+    records = [due(number, due_ms, uniq_key=b"%d" % number) for number in range(30)]
+    wheel.offer(records[:20], NOW_MS)
+    wheel.offer(records, NOW_MS)
+    assert wheel.position == 30
+    assert [record[6] for record in sent(wheel, LATER_MS)[0]] == list(range(30))
+
+
 def test_nothing_behind_a_cancel_that_waits_is_taken_in(tmp_path: Path) -> None:
     """It is read again with the cancel, and would be stored twice."""
     outcomes: dict[int, str] = {}

@@ -8,7 +8,8 @@ from confluent_kafka import Message
 from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.store.files import set_aside
-from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
+from sidecar.store.recovery import Case
+from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent, ticks
 
 HOUR_MS = 3_600_000
 BATCH = 10
@@ -90,12 +91,17 @@ def with_a_replacement_carried_out(directory: Path) -> tuple[WheelPartition, lis
     return wheel, log
 
 
+@pytest.mark.parametrize("is_looked_at", [False, True])
 @pytest.mark.parametrize("is_disk_gone", [False, True])
-def test_a_replacement_is_not_forgotten_before_its_message_is_sent(tmp_path: Path, is_disk_gone: bool) -> None:
+def test_a_replacement_is_not_forgotten_before_its_message_is_sent(
+    tmp_path: Path, is_disk_gone: bool, is_looked_at: bool
+) -> None:
     wheel, log = with_a_replacement_carried_out(tmp_path)
+    if is_looked_at:  # all that lies on the wheel comes after it
+        ticks(wheel, NOW_MS + 2 * LOOK_EVERY_MS)
     records, progress = sent(wheel, NOW_MS, most=0)
     assert records == []
-    wheel.tick(NOW_MS + LOOK_EVERY_MS + CHECKPOINT_EVERY_MS)
+    wheel.tick(NOW_MS + 2 * LOOK_EVERY_MS + CHECKPOINT_EVERY_MS)
     again = opened(tmp_path / ("third" if is_disk_gone else "second"), *progress, end=4)
     again.offer(log[again.position :], NOW_MS)
     assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == [b"b"]
@@ -122,3 +128,33 @@ def test_a_checkpoint_that_cannot_be_written_is_told_until_one_can(tmp_path: Pat
     in_the_way.rmdir()
     goes_on()
     assert wheel.note == ""
+
+
+def test_what_a_cancel_leaves_of_a_loaded_slot_is_still_there_after_a_start(tmp_path: Path) -> None:
+    """What is in memory is on disk as well: taken back twice, it would take another's place in the slot's count."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(0, NOW_MS + 500, uniq_key=b"m"), due(1, NOW_MS + 500)], NOW_MS)
+    wheel.tick(NOW_MS)
+    assert wheel.waiting == 2
+    wheel.offer([message(2, ("TIMER_DEL_UNIQKEY", b"m"))], NOW_MS)
+    _, committed = sent(wheel, NOW_MS)
+    wheel.tick(NOW_MS + CHECKPOINT_EVERY_MS)
+    again = opened(tmp_path, *committed, 3)
+    assert (again.position, again.case) == (3, Case.UNCLEAN)
+    assert [record[6] for record in sent(again, NOW_MS + 500)[0]] == [1]
+
+
+def test_a_clean_stop_forgets_no_cancel_that_a_copy_may_come_for(tmp_path: Path) -> None:
+    """It is nowhere but in memory and in Kafka."""
+    wheel = opened(tmp_path)
+    rolling = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    cancel = message(1, ("TIMER_DEL_UNIQKEY", b"a"))
+    wheel.offer([rolling], NOW_MS)
+    (copy,), _ = sent(wheel, NOW_MS)
+    wheel.offer([cancel], NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    assert progress[0] == wheel.position == 2
+    wheel.close()
+    again = opened(tmp_path, *progress, end=3)
+    again.offer([rolling, cancel, message(2, *copy[4])][again.position :], NOW_MS)
+    assert (again.position, again.figures.pending) == (3, 0)

@@ -61,3 +61,15 @@ def test_what_is_needed_no_more_is_told(tmp_path: Path) -> None:
     passed.ms += LOOK_EVERY_MS
     ticks(wheel, LATER_MS)
     assert wheel.has_progress
+
+
+def test_what_is_due_by_the_clock_of_the_replica_before_is_sent_and_not_taken_for_done(tmp_path: Path) -> None:
+    """That clock is ahead, and the committed progress says of all up to its time that it is done."""
+    ahead_ms = NOW_MS + 5_000
+    one = opened(tmp_path / "one", now_ms=ahead_ms)
+    one.offer([due(0, ahead_ms)], ahead_ms)
+    records, progress = sent(one, ahead_ms)
+    assert len(records) == 1
+    two = opened(tmp_path / "two", *progress, 1)
+    two.offer([due(1, ahead_ms - 2_000)], NOW_MS)
+    assert [record[6] for record in sent(two, NOW_MS)[0]] == [1]

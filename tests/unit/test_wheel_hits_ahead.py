@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
 
 
 def test_a_rebuild_sends_nothing_before_it_has_read_a_cancel_that_had_hit(tmp_path: Path) -> None:
@@ -50,3 +50,26 @@ def test_a_cancel_is_remembered_that_was_read_during_a_transaction_which_was_abo
     after.offer(records[3:], NOW_MS + 2_000)
     delivered, _ = sent(after, NOW_MS + 2_000)
     assert [record[6] for record in delivered] == [2]
+
+
+def test_a_replacement_is_remembered_with_every_commit_until_what_it_brings_is_sent(tmp_path: Path) -> None:
+    """Also where it is the first record that a process has read, and so stands at the committed offset itself."""
+    records = [
+        due(0, NOW_MS + 1_000, uniq_key=b"replaced"),
+        due(1, NOW_MS + 1_001, uniq_key=b"first"),
+        due(2, NOW_MS + 1_002, uniq_key=b"second"),
+        message(3, REAL_TOPIC, ("UNIQ_KEY", b"new"), ("TIMER_REPLACE_UNIQKEY", b"replaced"), ("TIMER_DELAY_MS", b"9")),
+    ]
+    now_ms = NOW_MS + 2_000
+    one = opened(tmp_path / "one")
+    one.offer(records[:3], NOW_MS)
+    _, committed = sent(one, NOW_MS)
+    two = opened(tmp_path / "two", *committed, end=4)
+    two.offer(records, now_ms)
+    for number in (1, 2):
+        delivered, committed = sent(two, now_ms, most=1)
+        assert ([record[6] for record in delivered], committed[0]) == ([number], 3)
+        again = opened(tmp_path / f"three-{number}", *committed, end=4, now_ms=now_ms)
+        again.offer(records, now_ms)
+        left = [dict(record[4])["UNIQ_KEY"] for record in sent(again, now_ms)[0]]
+        assert left == [b"second", b"new"][number - 1 :]

@@ -59,6 +59,15 @@ def test_what_was_written_before_a_start_is_waited_for_until_it_is_read(tmp_path
     assert wheel.take(NOW_MS, 10, 10_000) == []
 
 
+def test_what_another_transaction_holds_back_at_the_start_is_not_waited_for(tmp_path: Path) -> None:
+    """Kafka's end of the log lies before the end that was told; it may take minutes until there is more to read."""
+    wheel = opened(tmp_path, end=3)
+    wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)
+    assert wheel.next_due_ms is None
+    wheel.reached_end(1)
+    assert wheel.next_due_ms is not None
+
+
 def test_one_of_another_topic_waits_for_nothing(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([due(0, NOW_MS - 1, uniq_key=b"a")], NOW_MS)

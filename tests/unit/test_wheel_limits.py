@@ -4,9 +4,14 @@ import gc
 import time
 from pathlib import Path
 
+import pytest
+
 from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan
+from sidecar.records import Outgoing
 from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
 
 SHORT = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
@@ -23,6 +28,25 @@ def test_the_bytes_of_what_joins_a_loaded_slot_count(tmp_path: Path) -> None:
     while len(sent(wheel, NOW_MS + 1_000)[0]):
         pass
     assert wheel.has_room
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+def test_what_arrived_due_batch_by_batch_does_not_make_a_transaction_too_large(tmp_path: Path, stored: int) -> None:
+    wheel = opened(tmp_path)
+    value = b"x" * 1_000
+    wheel.offer([due(number, NOW_MS + 10, value=value) for number in range(stored)], NOW_MS)
+    for number in range(stored, 6):
+        wheel.offer([due(number, NOW_MS, value=value)], NOW_MS + 20)
+    sizes = []
+    while records := sent_within(wheel, 2_500):
+        sizes.append(len(records))
+    assert sizes == [2, 2, 2]
+
+
+def sent_within(wheel: WheelPartition, max_bytes: int) -> list[Outgoing]:
+    records = wheel.take(NOW_MS + 20, 5_000, max_bytes)
+    wheel.confirm()
+    return records
 
 
 def test_after_a_start_memory_holds_nothing_that_is_due_before_all_that_waits(tmp_path: Path) -> None:
@@ -127,6 +151,23 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
         if wheel.position == 2 * count - 1 and not records:
             break
     assert out == [0, *range(HITS_AHEAD_MAX + 1, count)], "what was taken in is absent, the rest goes out once"
+
+
+def test_any_number_of_cancels_that_are_read_with_a_replacement_fits_into_a_commit(tmp_path: Path) -> None:
+    """Its message will hold back the committed offset, and so what they take out has to be remembered."""
+    wheel, count = opened(tmp_path), 2 * HITS_AHEAD_MAX
+    wheel.offer([due(number, NOW_MS + 60_000, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
+    sent(wheel, NOW_MS)
+    names = ("UNIQ_KEY", b"new"), ("TIMER_REPLACE_UNIQKEY", b"0"), ("TIMER_DELAY_MS", b"60000")
+    replacing = message(count, REAL_TOPIC, *names)
+    cancels = [message(count + number, ("TIMER_DEL_UNIQKEY", b"%d" % number)) for number in range(1, count)]
+    wheel.offer([replacing, *cancels], NOW_MS)
+    _, (offset, metadata) = sent(wheel, NOW_MS, most=0)
+    assert offset == count
+    assert len(WheelProgress.read(metadata, offset).hits_ahead) <= HITS_AHEAD_MAX
+    sent(wheel, NOW_MS)
+    wheel.offer(cancels, NOW_MS)
+    assert (wheel.position, wheel.figures.pending) == (2 * count, 0)
 
 
 def test_cancels_of_rolls_that_are_aborted_fit_into_a_commit(tmp_path: Path) -> None:

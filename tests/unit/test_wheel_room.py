@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
+from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.plan import Plan
+from sidecar.records import Outgoing
 from sidecar.store import checkpoint, opening, timer_store
+from sidecar.store.timer_log import TimerLog
 from tests.support.one_wheel import NOW_MS, due, message, opened, sent
 
 PLAN = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
@@ -29,9 +33,9 @@ def some(offset: int, due_ms: int = DUE_MS) -> Message:
     return due(offset, due_ms, timestamp_ms=due_ms - 5_000, value=b"x" * 1_000, uniq_key=b"%d" % offset)
 
 
-def filled(directory: Path, *first: Message) -> WheelPartition:
+def filled(directory: Path, *first: Message, slots: int = SLOTS) -> WheelPartition:
     """What is read first, and after it what comes until there is no more room."""
-    wheel = opened(directory, end=END, plan=PLAN, slots=SLOTS, quota_bytes=1)
+    wheel = opened(directory, end=END, plan=PLAN, slots=slots, quota_bytes=1)
     wheel.tick(NOW_MS)
     wheel.offer(first, NOW_MS)
     while not wheel.trouble:
@@ -40,15 +44,22 @@ def filled(directory: Path, *first: Message) -> WheelPartition:
     return wheel
 
 
+def sent_in_time(wheel: WheelPartition, now_ms: int) -> tuple[list[Outgoing], tuple[int, str]]:
+    """One transaction, as `sent`; what comes after it is not due before its time."""
+    records, progress = sent(wheel, now_ms)
+    assert WheelProgress.read(progress[1], progress[0]).watermark <= (now_ms, END)
+    return records, progress
+
+
 def idle(wheel: WheelPartition, from_ms: int, for_ms: int) -> tuple[int, str]:
     """What is due is sent; then nothing comes. The progress that is committed last."""
-    while sent(wheel, from_ms)[0]:
+    while sent_in_time(wheel, from_ms)[0]:
         pass
     progress = wheel.progress
     for now_ms in range(from_ms, from_ms + for_ms, 1_000):
         wheel.tick(now_ms)
         if wheel.has_progress:
-            _, progress = sent(wheel, now_ms)
+            _, progress = sent_in_time(wheel, now_ms)
     return progress
 
 
@@ -71,6 +82,46 @@ def test_what_is_delivered_makes_room(tmp_path: Path, first: tuple[Message, ...]
     again.tick(now_ms)
     assert sent(again, now_ms)[0] == []
     assert [record[6] for record in sent(again, now_ms + 5_000)[0]] == [position]
+
+
+def test_room_is_not_waited_for_until_half_a_lap_has_passed(tmp_path: Path) -> None:
+    """Of days, where the wheel spans weeks; and there are no commits that move nothing."""
+    slots = 1_000
+    wheel = filled(tmp_path, slots=slots)
+    position = wheel.position
+    now_ms = DUE_MS + 4 * LOOK_EVERY_MS
+    assert 2 * (now_ms - NOW_MS) < slots * PLAN.precision_ms
+    idle(wheel, DUE_MS, 4 * LOOK_EVERY_MS)
+    assert not wheel.has_progress
+    wheel.offer([some(position, now_ms + 5_000)], now_ms)
+    assert (wheel.position, wheel.trouble) == (position + 1, "")
+
+
+def test_what_finds_no_room_is_not_passed_over_at_the_end_of_the_log(tmp_path: Path) -> None:
+    wheel = filled(tmp_path)
+    position = wheel.position
+    wheel.reached_end(position + 1)
+    assert wheel.position == position
+
+
+def test_a_start_on_a_full_disk_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing is sent before the end of the recovery: somebody may make it."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    wheel = opened(tmp_path / "one", plan=PLAN, slots=SLOTS)
+    wheel.offer([some(0)], NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    again = opened(tmp_path / "two", *progress, 1, plan=PLAN, slots=SLOTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerLog, "append", full)
+        again.offer([some(0)], NOW_MS)
+    assert (again.is_recovering, again.is_disk_full, again.position) == (True, True, 0)
+    assert "no space left" in again.trouble
+    again.tick(NOW_MS + TRY_AGAIN_MS)
+    again.offer([some(0)], NOW_MS + TRY_AGAIN_MS)
+    assert [record[6] for record in sent(again, DUE_MS)[0]] == [0]
 
 
 def test_it_makes_room_where_there_is_none_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.dispatch.wheel.progress import WheelProgress, needed_from
 from sidecar.intake.progress import SET_BY_OPERATOR, ProgressError
 from sidecar.plan import Plans
 from sidecar.records import OFFSET
@@ -113,3 +113,11 @@ def test_replacements_that_are_dead_letters_are_counted_from_what_is_left() -> N
     progress = WheelProgress(lowest_needed=10, plans=Plans(((0, PLAN),)), buried=(0, 3, 8))
     assert progress.kept_from(13) == WheelProgress(lowest_needed=13, plans=progress.plans, buried=(0, 5))
     assert progress.kept_from(7) == progress
+
+
+@pytest.mark.parametrize(
+    ("metadata", "needed"),
+    [(WheelProgress(lowest_needed=3).encode(), 3), (SET_BY_OPERATOR, 7), ("another's", None), ("", None)],
+)
+def test_it_is_told_from_where_a_rebuild_reads(metadata: str, needed: int | None) -> None:
+    assert needed_from(metadata, 7) == needed

@@ -475,8 +475,8 @@ class WheelPartition:
         """
         if not self._ready.loaded_until_ms:
             return -1
-        # Slots beyond those that are loaded may be more than a lap away, where `_next_slot_ms` sees nothing.
-        times = (self._now_ms, self._ready.loaded_until_ms, self._ready.next_ms, self._next_slot_ms())
+        # Slots that are not loaded begin no sooner than those end that are.
+        times = (self._now_ms, self._ready.loaded_until_ms, self._ready.next_ms)
         return min(time_ms for time_ms in times if time_ms is not None) - self._store.lap_ms // 2
 
     def _past_its_slot(self, watermark: tuple[int, int]) -> tuple[int, int]:
