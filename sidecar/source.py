@@ -31,6 +31,9 @@ class Source(Protocol):
     def reached_end(self, offset: int) -> None:
         """Everything below ``offset`` has been read."""
 
+    def lost_end(self, offset: int) -> None:
+        """From there on, at or behind the committed offset, the log holds other records than those read before."""
+
     @property
     def next_due_ms(self) -> int | None:
         """When there is something to publish; None: nothing known."""

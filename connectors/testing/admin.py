@@ -115,7 +115,9 @@ class InMemoryAdmin(Client):
             log = self._kafka.log(asked[0].topic, asked[0].partition)
             if log is None:
                 raise failure(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
-            return ListOffsetsResultInfo(*_offset(log, int(asked[1]._value), is_committed=is_committed), -1)
+            offset, timestamp_ms = _offset(log, int(asked[1]._value), is_committed=is_committed)
+            epoch = log.epoch_of(offset) if self._kafka.tells_epochs and offset >= 0 else -1
+            return ListOffsetsResultInfo(offset, timestamp_ms, epoch)
 
         return self._each(
             "list_offsets",

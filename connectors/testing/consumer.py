@@ -50,6 +50,7 @@ class InMemoryConsumer(Client):
         self._fetching = Fetching(
             kafka.topics,
             is_committed_only=self._is_committed_only,
+            tells_epochs=kafka.tells_epochs,
             tells_ends=_is_true(config.get("enable.partition.eof", False)),
             reset=config.get("auto.offset.reset", "latest"),
             committed=self._stable_offset,
@@ -190,7 +191,7 @@ class InMemoryConsumer(Client):
 
     def seek(self, partition: TopicPartition) -> None:
         self._open()
-        if not self._fetching.seek((partition.topic, partition.partition), partition.offset):
+        if not self._fetching.seek(partition):
             reason = f"Failed to seek to offset {partition.offset}: {words(KafkaError._STATE)}"
             raise failure(KafkaError._STATE, reason)
 

@@ -18,11 +18,13 @@ _ABORTED = SpanState.ABORTED
 class Reading:
     """One assigned partition."""
 
-    __slots__ = ("is_stopped", "next", "place", "position", "told_end")
+    __slots__ = ("epoch", "is_stopped", "next", "place", "position", "told_end")
 
-    def __init__(self, place: Place, offset: int) -> None:
-        self.place = place
-        self.next = offset
+    def __init__(self, partition: TopicPartition) -> None:
+        self.place = partition.topic, partition.partition
+        self.epoch = _epoch(partition)
+        """The leader epoch of what was read last; -1: not known, so that a lost end is not noticed."""
+        self.next = partition.offset
         """The offset to read next; negative: librdkafka's logical offsets."""
         self.position = OFFSET_INVALID
         """What the application is told: the offset after the last it was given."""
@@ -35,6 +37,7 @@ class Fetching:
     """Reads from logs.
 
     Args:
+        tells_epochs: whether brokers tell of leader epochs, so that a log that has lost its end is noticed (KIP-320).
         tells_ends: ``enable.partition.eof``.
         reset: ``auto.offset.reset``.
         committed: the group's offset for a partition; -1: none; None: not to be had yet.
@@ -45,6 +48,7 @@ class Fetching:
         topics: Mapping[str, Topic],
         *,
         is_committed_only: bool,
+        tells_epochs: bool,
         tells_ends: bool,
         reset: str,
         committed: Callable[[Place], int | None],
@@ -54,6 +58,7 @@ class Fetching:
         """Remembered when a partition is taken away and comes back, as librdkafka does."""
         self._topics = topics
         self._is_committed_only = is_committed_only
+        self._tells_epochs = tells_epochs
         self._tells_ends = tells_ends
         self._reset = reset
         self._committed = committed
@@ -62,7 +67,7 @@ class Fetching:
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
             place = partition.topic, partition.partition
-            self.partitions[place] = Reading(place, partition.offset)
+            self.partitions[place] = Reading(partition)
 
     def remove(self, places: Sequence[Place]) -> None:
         for place in places:
@@ -76,12 +81,12 @@ class Fetching:
         known = self.partitions.keys() & set(places)
         self._paused = self._paused | known if is_paused else self._paused - known
 
-    def seek(self, place: Place, offset: int) -> bool:
+    def seek(self, partition: TopicPartition) -> bool:
         """Whether the partition is assigned."""
-        reading = self.partitions.get(place)
-        if reading is None:
+        place = partition.topic, partition.partition
+        if place not in self.partitions:
             return False
-        reading.next, reading.position, reading.told_end, reading.is_stopped = offset, OFFSET_INVALID, -1, False
+        self.partitions[place] = Reading(partition)
         return True
 
     def position(self, place: Place) -> int:
@@ -103,6 +108,10 @@ class Fetching:
             log = topic.logs[reading.place[1]]
             if not log.begin <= reading.next <= log.end and not self._settle(reading, log, out):
                 continue
+            if reading.epoch >= 0 and self._tells_epochs and log.end_of_epoch(reading.epoch) < reading.next:
+                reason = f"Partition log truncation detected: {words(KafkaError._LOG_TRUNCATION)}"
+                if not self._start_over(reading, log, reading.next, reason, out):
+                    continue
             self._take(reading, topic, log, limit, out)
             if len(out) >= limit:
                 return
@@ -127,10 +136,13 @@ class Fetching:
                     value=value,
                     headers=headers,  # type: ignore[arg-type]
                     timestamp=(kind, timestamp_ms),
+                    leader_epoch=log.epoch_of(offset - 1) if self._tells_epochs else -1,
                 )
             )
             reading.position = offset
             room -= 1
+        if self._tells_epochs and offset > reading.next:
+            reading.epoch = log.epoch_of(offset - 1)
         reading.next = offset
         if self._tells_ends and room and offset == end and reading.told_end != offset:
             reading.told_end = reading.position = offset
@@ -179,3 +191,7 @@ class Fetching:
 
     def _end(self, log: PartitionLog) -> int:
         return log.stable_end if self._is_committed_only else log.end
+
+
+def _epoch(partition: TopicPartition) -> int:
+    return -1 if partition.leader_epoch is None else partition.leader_epoch

@@ -12,7 +12,7 @@ from connectors.testing.clock import Clock, ManualClock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.faults import Faults
 from connectors.testing.groups import GroupCoordinator
-from connectors.testing.log import PartitionLog
+from connectors.testing.log import Entry, PartitionLog
 from connectors.testing.process import Process
 from connectors.testing.producer import InMemoryProducer
 from connectors.testing.timers import Timers
@@ -37,6 +37,8 @@ class InMemoryKafka:
         wait: how a client's waiting passes, called with whole ms; by default the clock's ``advance``. With a clock that
             cannot be advanced nobody waits: a call with a timeout looks once and returns.
         broker_configs: what ``describe_configs`` of the broker answers, on top of the defaults.
+        tells_epochs: whether records and offsets come with their leader epoch, by which consumers notice that a log
+            has lost its end.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class InMemoryKafka:
         *,
         wait: Callable[[int], object] | None = None,
         broker_configs: Mapping[str, str] | None = None,
+        tells_epochs: bool = False,
     ) -> None:
         self.clock: Clock = clock if clock is not None else ManualClock()
         self.faults = Faults()
+        self.tells_epochs = tells_epochs
         self.timers = Timers(self.clock)
         self.topics: dict[str, Topic] = {}
         self.broker_configs = {**DEFAULT_BROKER_CONFIGS, **(broker_configs or {})}
@@ -109,6 +113,13 @@ class InMemoryKafka:
         if log is None:
             raise KeyError(f"there is no partition {topic}-{partition}")
         log.delete_before(before_offset)
+
+    def elect(self, topic: str, partition: int, lost: int = 0) -> list[Entry]:
+        """The partition gets another leader; in an unclean election it loses the last entries, which are returned."""
+        log = self.log(topic, partition)
+        if log is None:
+            raise KeyError(f"there is no partition {topic}-{partition}")
+        return log.elect(lost)
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
         """The partition's log; None where there is no such partition."""

@@ -7,6 +7,7 @@ A log of two transactions, the first committed and the second aborted, and one r
     read_committed sees 0, 1 and 5; its end while the first transaction is open is 0.
 """
 
+from bisect import bisect_right
 from enum import Enum
 from typing import NamedTuple
 
@@ -53,13 +54,15 @@ MARKER = Span()
 class PartitionLog:
     """Offsets count from 0; `begin` is the first that retention has left."""
 
-    __slots__ = ("_open", "begin", "entries", "number", "topic")
+    __slots__ = ("_open", "begin", "entries", "epochs", "number", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
         self.begin = 0
         self.entries: list[Entry] = []
+        self.epochs = [0]
+        """Where each leader epoch begins, by its number."""
         self._open: dict[Span, int] = {}
 
     @property
@@ -91,6 +94,23 @@ class PartitionLog:
         count = min(max(0, offset - self.begin), len(self.entries))
         del self.entries[:count]
         self.begin += count
+
+    def elect(self, lost: int) -> list[Entry]:
+        """Another leader, which knows nothing of the last entries: they are gone, and their offsets given anew."""
+        cut = self.end - min(lost, len(self.entries))
+        gone = self.entries[cut - self.begin :]
+        del self.entries[cut - self.begin :]
+        self.epochs = [*(min(first, cut) for first in self.epochs), cut]
+        self._open = {span: first for span, first in self._open.items() if first < cut}
+        return gone
+
+    def epoch_of(self, offset: int) -> int:
+        """Of the entry at this offset."""
+        return bisect_right(self.epochs, offset) - 1
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """Where a later one begins, or the log ends."""
+        return self.epochs[epoch + 1] if epoch + 1 < len(self.epochs) else self.end
 
     def first_at(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first entry not older than that; None where there is none."""

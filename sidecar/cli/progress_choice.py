@@ -136,8 +136,9 @@ def remaining(names: TopicNames, place: Place, log: Log, committed: TopicPartiti
     offset = max(committed.offset, log.begin_offset)
     words = f"goes on at offset {offset} with what the log still holds"
     metadata = committed.metadata or ""
-    is_offset_all = names.kind(place[0]) is not TopicKind.WHEEL or metadata == SET_BY_OPERATOR
-    if is_offset_all or committed.offset < log.begin_offset:
+    if names.kind(place[0]) is not TopicKind.WHEEL:  # up to where rejected records have been dealt with holds on
+        return Chosen(offset, metadata or SET_BY_OPERATOR, words)
+    if metadata == SET_BY_OPERATOR or committed.offset < log.begin_offset:
         return Chosen(offset, SET_BY_OPERATOR, words)
     try:
         kept = WheelProgress.read(metadata, offset).kept_from(log.begin_offset)

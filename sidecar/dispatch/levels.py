@@ -211,6 +211,10 @@ class LevelPartition(ReadAhead):
             records.append((topic, partition, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
 
+    def lost_end(self, offset: int) -> None:
+        """What was rejected from there on ahead of its turn is gone; others stand in its place."""
+        self._rejected_below = min(self._rejected_below, offset)
+
     def unsee(self) -> bool:
         """The clock was set forward: forget what would go out earlier than its timestamp says, and what is behind it.
 

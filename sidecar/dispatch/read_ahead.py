@@ -50,6 +50,9 @@ class ReadAhead:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
         self.position = max(self.position, offset)
 
+    def lost_end(self, offset: int) -> None:
+        """Nothing: of what lies behind the committed offset nothing is known."""
+
     def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         """Nothing: what waits has been parsed when it was read."""
 

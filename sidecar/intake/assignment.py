@@ -150,7 +150,7 @@ class Assignment:
             for place, start in self._starts.find(places).items():
                 source = self._open(place, start)
                 if source is not None:
-                    assigned.append(TopicPartition(*place, source.position))
+                    assigned.append(self.readings[place].first)
                 elif place in self._reopening.closed and not isinstance(start, Stop):
                     assigned.append(TopicPartition(*place, start.offset))
             consumer.assign(assigned)
@@ -194,7 +194,7 @@ class Assignment:
             )
             return None
         self._reopening.opened(place)
-        self.readings[place] = Reading(source, start.mark)
+        self.readings[place] = Reading(source, start.mark, start)
         if start.mark.topic_id:
             self._health.topic_ids = {**self._health.topic_ids, place[0]: start.mark.topic_id}
         return source

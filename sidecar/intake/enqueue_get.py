@@ -12,6 +12,7 @@ from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.intake.assignment import SOURCE_FAILURES, Assignment, name_of
 from sidecar.intake.clocks_apart import ClocksApart
 from sidecar.intake.headers import read_headers
+from sidecar.intake.progress import lost_end
 from sidecar.intake.reading import Reading, Run
 from sidecar.observability.health import Health
 from sidecar.observability.metrics import Metrics
@@ -192,6 +193,13 @@ class EnqueueGet:
         reading.was_offered = True
         reading.held_back.reads_on()
         self.clocks_apart.read(messages[-1], now_ms)
+        other_from = reading.other_from(messages)
+        if other_from is not None:
+            if other_from < reading.start.offset:
+                self._assignment.stop(place, lost_end(reading.start.offset, other_from))
+                return 0
+            self._tell_of_lost_end(place, other_from)
+            source.lost_end(other_from)
         try:
             source.offer(messages, now_ms)
         except SOURCE_FAILURES as error:
@@ -210,6 +218,16 @@ class EnqueueGet:
             reading.left = [Run(place, left)]
         self._metrics.ingested.labels(self._queue_of(source.topic)).inc(count)
         return count
+
+    def _tell_of_lost_end(self, place: Place, other_from: int) -> None:
+        log.warning(
+            "log has lost its end",
+            partition=name_of(place),
+            offset=other_from,
+            operator_action="nothing, for what is done: what was lost is behind it; but of what had rolled, or was put "
+            "in the place of another, the copy may be among it: 'timewheel audit batch' names what is missing; keep "
+            "unclean.leader.election.enable off",
+        )
 
     def _runs(self, messages: list[Message]) -> list[Run]:
         """A run for each partition, and one more where records follow its end: few cost as much to hand over as many.

@@ -106,6 +106,8 @@ class Start(NamedTuple):
     """And its beginning."""
     mark: Mark = Mark()
     """For what is committed before anything is read."""
+    last_read: LastRead | None = None
+    """What was read last of this topic; the log may have lost it since."""
 
     @property
     def is_offset_alone(self) -> bool:
@@ -183,10 +185,16 @@ def decide_start(
     last = mark.last_read
     if last is not None and last.leader_epoch < log.later_epoch and log.later_offset <= last.offset:
         if log.later_offset < committed_offset:
-            return Stop(
-                f"progress is at offset {committed_offset}, but from offset {log.later_offset} on the log holds other "
-                "records than those that were read: it has lost its end in an unclean election, and which of the "
-                "others have been delivered is not known"
-            )
+            return Stop(lost_end(committed_offset, log.later_offset))
         last = None
-    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset, Mark(topic_id, last))
+    kept = Mark(topic_id, last)
+    return Start(committed_offset, metadata or "", log.end_offset, log.begin_offset, kept, mark.last_read)
+
+
+def lost_end(committed_offset: int, other_from: int) -> str:
+    """Why a partition stops whose log holds others than the records that were read, from an offset on."""
+    return (
+        f"progress is at offset {committed_offset}, but from offset {other_from} on the log holds other records than "
+        "those that were read: it has lost its end in an unclean election, and which of the others have been delivered "
+        "is not known"
+    )

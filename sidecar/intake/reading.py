@@ -1,5 +1,6 @@
 """How reading stands in one partition that is open."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, T
 from connectors.contract import Place
 from sidecar.errors import ClientsLostError
 from sidecar.intake.held_back import HeldBack
-from sidecar.intake.progress import LastRead, Mark
+from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.source import Source
+
+_NOWHERE = Start(0, "")
 
 
 class Run(NamedTuple):
@@ -28,6 +31,8 @@ class Reading:
     source: Source
     mark: Mark
     """What tells the log that is read from others, with the last record that was read."""
+    start: Start = _NOWHERE
+    """Where it was opened."""
     is_paused: bool = False
     """Whether the consumer hands out nothing of it."""
     is_behind: bool = False
@@ -37,6 +42,8 @@ class Reading:
     held_back: HeldBack = field(default_factory=HeldBack)
     was_offered: bool = False
     """Whether there were records of it in the last batch."""
+    is_compared: bool = False
+    """Whether all has been looked at that was read before it was opened."""
 
     def take_left(self) -> list[Run]:
         """What was left, which is then handed over."""
@@ -50,6 +57,22 @@ class Reading:
             last_read = LastRead(last.offset() or 0, timestamp_ms, epoch)
             self.mark = msgspec.structs.replace(self.mark, last_read=last_read)
 
+    def other_from(self, messages: Sequence[Message]) -> int | None:
+        """From where on, if among these, the log holds other records than it did before the partition was opened.
+
+        Leader epochs only grow along a log: where one is later than that of the last record which was read, the record
+        was not there then.
+        """
+        last = self.start.last_read
+        if last is None or self.is_compared:
+            return None
+        read_until = max(last.offset + 1, self.start.offset)
+        self.is_compared = (messages[-1].offset() or 0) >= read_until
+        if not _is_later(messages[-1], last):
+            return None
+        first = next(message.offset() or 0 for message in messages if _is_later(message, last))
+        return first if first < read_until else None
+
     def pause(self, consumer: Consumer) -> None:
         """The consumer is to hand out nothing of it before `resume`."""
         if not self.is_paused:
@@ -60,7 +83,7 @@ class Reading:
         """Go on, from the position of the source where something of what it was offered was not kept."""
         if self.is_behind:
             self.is_behind = False
-            self.reread(consumer)
+            self._seek(consumer, self._with_epoch(self.source.position))
         consumer.resume([self._place()])
         self.is_paused = False
 
@@ -71,16 +94,45 @@ class Reading:
         self.left.clear()
 
     def reread(self, consumer: Consumer) -> None:
-        """Read on from the position of the source, whatever has come from beyond it.
+        """When it has just been opened: read on from there, whatever has come from elsewhere.
 
         Raises:
             ClientsLostError: the consumer does not read this partition.
         """
+        self._seek(consumer, self.first)
+
+    @property
+    def first(self) -> TopicPartition:
+        """Where reading begins when it is opened: behind the last record that was read.
+
+        What the source is beyond that are markers, whose epoch nobody knows.
+        """
+        position, last = self.source.position, self.start.last_read
+        if last is not None and self.start.begin_offset <= last.offset + 1 < position:
+            position = last.offset + 1
+        return self._with_epoch(position)
+
+    def _with_epoch(self, offset: int) -> TopicPartition:
+        """With the epoch of what was read before it, as far as that is known.
+
+        Else librdkafka does not ask whether the log has lost its end meanwhile, and grown again.
+        """
+        last = self.mark.last_read
+        if last is None or offset > last.offset + 1:
+            return self._place(offset)
+        return TopicPartition(self.source.topic, self.source.partition, offset, leader_epoch=last.leader_epoch)
+
+    def _seek(self, consumer: Consumer, place: TopicPartition) -> None:
         self.left.clear()
         try:
-            consumer.seek(self._place(self.source.position))
+            consumer.seek(place)
         except KafkaException as error:
             raise ClientsLostError(f"consumer: {error}") from error
 
     def _place(self, offset: int = OFFSET_INVALID) -> TopicPartition:
         return TopicPartition(self.source.topic, self.source.partition, offset)
+
+
+def _is_later(message: Message, last: LastRead) -> bool:
+    epoch = message.leader_epoch()
+    return epoch is not None and epoch > last.leader_epoch

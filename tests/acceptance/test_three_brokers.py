@@ -4,7 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from sidecar.kafka.clients import admin_client
 from sidecar.kafka.topic_admin import TopicAdmin
@@ -47,6 +49,47 @@ def test_questions_about_topics_are_answered_whichever_broker_a_client_takes_for
         assert again, "one in three was named the one that is gone"
         for client in again:  # a broker that has not heard of the loss may name it once more
             wait_until(lambda: answers(client), "a client hears of another", 10)  # noqa: B023
+
+
+@pytest.mark.parametrize("is_epoch_told", [True, False])
+def test_a_consumer_that_is_told_the_epoch_notices_that_the_log_lost_its_end_and_grew_again(
+    tmp_path: Path, is_epoch_told: bool
+) -> None:
+    """One that is told a bare offset does not: what reading in the sidecar rests on."""
+    with three_brokers(tmp_path / "brokers") as cluster:
+        common = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+        admin = AdminClient(common)
+        configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        admin.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2]], config=configs)])["t"].result(30)
+
+        def produce(count: int) -> None:
+            producer = Producer({**common, "acks": "all"})
+            for _ in range(count):
+                producer.produce("t", b"v")
+            assert producer.flush(60) == 0
+
+        def in_sync() -> list[int]:
+            isrs: list[int] = admin.list_topics("t", timeout=10).topics["t"].partitions[0].isrs
+            return isrs
+
+        produce(10)
+        cluster.kill(2)
+        wait_until(lambda: in_sync() == [1], "one replica is left", 60)
+        produce(10)
+        consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "error", "enable.auto.commit": False})
+        consumer.assign([TopicPartition("t", 0, 20, leader_epoch=0) if is_epoch_told else TopicPartition("t", 0, 20)])
+        assert consumer.poll(3) is None
+        consumer.pause([TopicPartition("t", 0)])
+        cluster.kill(1)
+        cluster.start_again(2)
+        wait_until(lambda: cluster.leaders("t") == [2], "the other one leads, with ten records", 60)
+        produce(25)
+        consumer.resume([TopicPartition("t", 0)])
+        found = consumer.poll(30)
+        consumer.close()
+        assert found is not None
+        error = found.error()
+        assert (error.code() if error else found.offset()) == (KafkaError._AUTO_OFFSET_RESET if is_epoch_told else 20)
 
 
 def test_the_loss_of_any_one_broker_costs_nothing(prefix: str, sidecar: SidecarProcess, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Replica:
         self._world = world
         self._process: Process | None = None
         self._mount: Mount | None = None
-        self._health = Health(self.clock)
+        self.health = Health(self.clock)
 
     @property
     def boot_id(self) -> str:
@@ -62,14 +62,14 @@ class Replica:
     def _connect(self) -> None:
         world = self._world
         world.at_work = self
-        self._health = Health(self.clock)
+        self.health = Health(self.clock)
         self._process = world.kafka.process(self.name)
         self._mount = self.disk.mount(self._process)
         settings = self.settings.model_copy(update={"instance_id": self.name, "data_dir": Path("/", self.name)})
         caller = InlineCaller() if world.chance.random() < 0.5 else LateCaller()
         try:
             clients = make_clients(self._process, settings, self.clock, caller)
-            self.loop = Loop(settings, clients, self.clock, self._health, METRICS, file_system=self._mount)
+            self.loop = Loop(settings, clients, self.clock, self.health, METRICS, file_system=self._mount)
         except SimulatedCrash as crash:
             world.tell(f"{self.name}: dies at its start: {crash}")
         except END_OF_SESSION as error:
@@ -113,7 +113,7 @@ class Replica:
         self._world.at_work = self
         try:
             self.loop.turn()
-            told = [cause.words for cause in self._health.failing.values()]
+            told = [cause.words for cause in self.health.failing.values()]
             reasons = [reason for reason in told if not any(expected in reason for expected in EXPECTED)]
             if reasons and not self._world.may_fail:
                 raise Violation(f"{self.name} closes a partition though nothing is wrong: {reasons}")
@@ -164,7 +164,7 @@ class Replica:
     @property
     def is_failing(self) -> bool:
         """Whether it has closed a partition that it means to open again."""
-        return self.loop is not None and bool(self._health.failing)
+        return self.loop is not None and bool(self.health.failing)
 
     @property
     def wheel_partitions(self) -> set[int]:

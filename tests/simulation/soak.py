@@ -1,7 +1,7 @@
 """Histories and stories without end: python -m tests.simulation.soak --seconds 3600 [--first SEED]
 
-A history is of everything together, a story of one wheel partition by itself, in finer steps. Each failure is told as
-the command that replays it; exit code 1 where there was one.
+A history is of everything together, or of what Kafka itself loses; a story is of one wheel partition by itself, in
+finer steps. Each failure is told as the command that replays it; exit code 1 where there was one.
 """
 
 import argparse
@@ -12,10 +12,14 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 
-from tests.simulation import histories, one_partition
+from tests.simulation import histories, losses, one_partition
 
 TELL_EVERY_S = 60.0
-KINDS = {"world": histories.go_through, "one_partition": one_partition.go_through}
+KINDS = {
+    "world": histories.go_through,
+    "one_partition": one_partition.go_through,
+    "losses": losses.go_through,
+}
 """By the module that replays it."""
 
 

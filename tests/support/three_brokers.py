@@ -55,6 +55,10 @@ class ThreeBrokers:
         """SIGKILL."""
         self._nodes[broker].kill()
 
+    def start_again(self, broker: int) -> None:
+        """Whatever has become of the others."""
+        self._nodes[broker].start()
+
     def restart(self, broker: int) -> None:
         """Returns when it is an in-sync replica of everything again."""
         self._nodes[broker].start()

@@ -310,6 +310,18 @@ def test_progress_says_how_far_ahead_of_its_offset_records_were_rejected() -> No
     assert take(again) == [4, 0, 2]
 
 
+def test_what_stands_in_the_place_of_lost_rejected_records_is_rejected_too() -> None:
+    partition = a_partition()
+    partition.offer([a_message(0), an_undeliverable(1), an_undeliverable(2), an_undeliverable(3)], NOW_MS)
+    assert take(partition, NOW_MS) == [1, 2, 3]
+    offset, metadata = partition.progress
+    partition.confirm()
+    again = a_partition(offset, metadata)
+    again.lost_end(2)
+    again.offer([a_message(0), an_undeliverable(1), an_undeliverable(2), a_message(3)], NOW_MS)
+    assert take(again) == [2, 0, 3]
+
+
 def test_a_rejection_that_was_not_taken_is_not_lost_at_a_restart() -> None:
     partition = a_partition()
     partition.offer([an_undeliverable(0), an_undeliverable(1), an_undeliverable(2)], NOW_MS)

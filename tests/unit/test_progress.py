@@ -161,4 +161,5 @@ def test_a_log_that_has_lost_its_end_and_grown_again_stops_the_partition(
     if isinstance(verdict, Stop):
         assert "lost its end in an unclean election" in verdict.reason
     else:
-        assert verdict == Start(5, metadata, 20, 0, Mark("one", LastRead(7, 100, 3) if is_kept else None))
+        last = LastRead(7, 100, 3)
+        assert verdict == Start(5, metadata, 20, 0, Mark("one", last if is_kept else None), last)

@@ -96,8 +96,9 @@ def test_due_after_a_time_the_wheel_is_read_again_from_the_logs_beginning() -> N
         (WHEEL, 8, METADATA, Log(5, 9), (8, MARK.put_on(msgspec.structs.replace(PROGRESS, lowest_needed=5).encode()))),
         (WHEEL, 8, METADATA, Log(9, 12), (9, SET_BY_OPERATOR)),
         (WHEEL, 8, SET_BY_OPERATOR, Log(5, 9), (8, SET_BY_OPERATOR)),
-        (LEVEL, 8, METADATA, Log(9, 12), (9, SET_BY_OPERATOR)),
-        (LEVEL, 10, METADATA, Log(9, 12), (10, SET_BY_OPERATOR)),
+        (LEVEL, 8, '{"r":11}', Log(9, 12), (9, '{"r":11}')),
+        (LEVEL, 10, '{"r":11}', Log(9, 12), (10, '{"r":11}')),
+        (LEVEL, 10, "", Log(9, 12), (10, SET_BY_OPERATOR)),
     ],
 )
 def test_with_what_remains_a_partition_goes_on_as_before(

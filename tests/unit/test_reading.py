@@ -165,6 +165,110 @@ def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
     assert partition.mark == Mark("one", LastRead(7, 107, 3))
 
 
+WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
+
+
+def opened_at(committed: int, position: int, last: LastRead | None, begin: int = 0) -> Reading:
+    source = Asking()
+    source.position = position  # type: ignore[misc]
+    mark = Mark("one", last)
+    return Reading(cast(Source, source), mark, Start(committed, "{}", 20, begin, mark, last))
+
+
+@pytest.mark.parametrize(
+    ("position", "begin", "expected"),
+    [
+        (8, 0, (8, 3)),
+        (5, 0, (5, 3)),  # what was read ahead is read again
+        (9, 0, (8, 3)),  # behind what was read last there is a marker, whose epoch nobody knows
+        (9, 9, (9, None)),  # and retention has taken all before
+    ],
+)
+def test_reading_begins_with_the_epoch_of_what_was_read_last(
+    position: int, begin: int, expected: tuple[int, int | None]
+) -> None:
+    """Else a log that loses its end before anything comes, and grows again, looks like itself."""
+    first = opened_at(5, position, LastRead(7, 107, 3), begin).first
+    assert (first.offset, first.leader_epoch) == expected
+    assert opened_at(5, position, None).first == TopicPartition(WHEEL, 0, position)
+
+
+@pytest.mark.parametrize(("position", "expected"), [(8, 3), (5, 3), (9, None)])
+def test_reading_goes_on_after_a_pause_with_that_epoch(position: int, expected: int | None) -> None:
+    sought: list[TopicPartition] = []
+
+    class Sought(Fetched):
+        def seek(self, place: TopicPartition) -> None:
+            sought.append(place)
+
+        def resume(self, places: list[TopicPartition]) -> None:
+            pass
+
+    partition = opened_at(5, position, LastRead(7, 107, 3))
+    partition.is_behind = True
+    partition.resume(cast(Consumer, Sought()))
+    assert [(place.offset, place.leader_epoch) for place in sought] == [(position, expected)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "committed", "other_from"),
+    [
+        ({5: 2, 6: 3, 7: 3, 8: 4}, 8, None),  # an election since, as ever so often
+        ({5: 2, 6: 4, 7: 4}, 8, 6),
+        ({5: 4, 6: 4}, 8, 5),
+        ({8: 4}, 9, 8),  # where a marker stood
+        ({7: 4}, 6, 7),  # what was read ahead
+        ({9: 4}, 9, None),
+        ({5: None, 6: None}, 8, None),
+    ],
+)
+def test_a_record_of_a_later_epoch_than_all_that_were_read_is_another(
+    epochs: dict[int, int | None], committed: int, other_from: int | None
+) -> None:
+    partition = opened_at(committed, 5, LastRead(7, 107, 3))
+    messages = [
+        Message(topic=WHEEL, partition=0, offset=offset, leader_epoch=-1 if epoch is None else epoch)
+        for offset, epoch in epochs.items()
+    ]
+    assert partition.other_from(messages) == other_from
+
+
+@pytest.mark.parametrize(("offset", "is_stopped"), [(4, True), (5, False)])
+def test_a_partition_whose_log_holds_others_stops_unless_they_are_behind_the_committed_offset(
+    offset: int, is_stopped: bool
+) -> None:
+    told: list[int] = []
+
+    class Source5(Asking):
+        position = 9
+
+        def lost_end(self, other_from: int) -> None:
+            told.append(other_from)
+
+        def close(self) -> None:
+            pass
+
+        is_recovering = False
+
+    class Others(Fetched):
+        def consume(self, count: int, timeout_s: float) -> list[Message]:
+            return [Message(topic=WHEEL, partition=0, offset=offset, leader_epoch=4, timestamp=(2, 1))]
+
+        def pause(self, places: list[TopicPartition]) -> None:
+            pass
+
+    intake = reading(Others())
+    last = LastRead(7, 107, 3)
+    start = Start(5, "{}", 20, 0, Mark("one", last), last)
+    intake._readings[WHEEL, 0] = Reading(cast(Source, Source5()), start.mark, start)
+    with logged() as lines:
+        intake.read(0)
+    told_of = intake._health.stopped.get(f"{WHEEL}-0", "")
+    assert (f"from offset {offset} on the log holds other records" in told_of) is is_stopped
+    assert told == ([] if is_stopped else [5])
+    assert [line["event"] for line in lines] == ["partition stopped" if is_stopped else "log has lost its end"]
+
+
 @pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
 def test_what_kafka_refuses_in_a_rebalance_ends_the_session_and_not_the_process(callback: str) -> None:
     class Refused(Fetched):

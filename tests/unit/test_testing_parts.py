@@ -1,10 +1,12 @@
 """The in-memory Kafka's parts: hashes, sizes, the log, the assignor."""
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.murmur2 import murmur2
+from connectors.testing import InMemoryKafka
 from connectors.testing.assignor import spread
 from connectors.testing.log import PartitionLog, Span
 from connectors.testing.partitioner import PARTITIONERS
@@ -54,6 +56,43 @@ def test_a_log_without_what_retention_took() -> None:
     assert (log.begin, log.end) == (5, 5)
     assert log.first_at(0) is None
     assert log.latest() is None
+
+
+def test_a_log_that_has_lost_its_end_gives_the_offsets_anew_in_a_later_epoch() -> None:
+    log, span = PartitionLog("t", 0), Span()
+    log.append([(n, None, b"%d" % n, None, None) for n in range(5)], None)
+    log.elect(0)
+    log.append([(5, None, b"5", None, span)], span)
+    assert [entry[2] for entry in log.elect(3)] == [b"3", b"4", b"5"]
+    assert (log.end, log.stable_end) == (3, 3)
+    log.append([(6, None, b"6", None, None)], None)
+    assert [log.epoch_of(offset) for offset in range(4)] == [0, 0, 0, 2]
+    assert [log.end_of_epoch(epoch) for epoch in range(3)] == [3, 3, 4]
+    assert [entry[2] for entry in log.elect(99)] == [b"0", b"1", b"2", b"6"]
+    assert log.epoch_of(0) == 3
+
+
+@pytest.mark.parametrize("epoch", [None, 0])
+def test_a_consumer_that_knows_the_epoch_notices_that_a_log_has_lost_its_end(epoch: int | None) -> None:
+    """Grown again, it looks like itself to one that was told an offset and has read nothing."""
+    kafka = InMemoryKafka(tells_epochs=True)
+    kafka.create_topic("t")
+    producer = kafka.producer({})
+
+    def produce(*values: bytes) -> None:
+        for value in values:
+            producer.produce("t", value)
+        producer.flush(1)
+
+    produce(b"0", b"1")
+    consumer = kafka.consumer({"group.id": "g", "auto.offset.reset": "error"})
+    place = TopicPartition("t", 0, 2) if epoch is None else TopicPartition("t", 0, 2, leader_epoch=epoch)
+    consumer.assign([place])
+    assert consumer.consume(9, 0) == []
+    kafka.elect("t", 0, lost=1)
+    produce(b"2", b"3")
+    found = [(message.error() and message.error().code(), message.leader_epoch()) for message in consumer.consume(9, 0)]
+    assert found == ([(None, 1)] if epoch is None else [(KafkaError._AUTO_OFFSET_RESET, None)])
 
 
 def test_the_stable_end_is_that_of_the_oldest_open_transaction() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
 
 
@@ -73,3 +75,33 @@ def test_a_replacement_is_remembered_with_every_commit_until_what_it_brings_is_s
         again.offer(records, now_ms)
         left = [dict(record[4])["UNIQ_KEY"] for record in sent(again, now_ms)[0]]
         assert left == [b"second", b"new"][number - 1 :]
+
+
+@pytest.mark.parametrize("is_grown_again", [False, True])
+def test_a_cancel_that_had_hit_and_is_lost_with_the_logs_end_is_not_waited_for(
+    tmp_path: Path, is_grown_again: bool
+) -> None:
+    """Nor does another hit that stands in its place now."""
+    waits, cancelled = due(0, NOW_MS + 1_000, uniq_key=b"cancelled"), due(1, NOW_MS - 1, uniq_key=b"waits")
+    before = opened(tmp_path / "one")
+    before.offer([waits, cancelled, message(2, ("TIMER_DEL_UNIQKEY", b"cancelled"))], NOW_MS)
+    _, (offset, metadata) = sent(before, NOW_MS, most=0)
+    outcomes: dict[int, str] = {}
+    after = opened(
+        tmp_path / "two",
+        offset,
+        metadata,
+        end=3 if is_grown_again else 2,
+        now_ms=NOW_MS + 2_000,
+        tell_outcomes=lambda told, _: outcomes.update(told),
+    )
+    after.offer([waits], NOW_MS + 2_000)
+    if is_grown_again:
+        after.lost_end(2)
+    after.offer([cancelled], NOW_MS + 2_000)
+    if is_grown_again:
+        after.offer([message(2, ("TIMER_DEL_UNIQKEY", b"another"))], NOW_MS + 2_000)
+    assert not after.is_recovering
+    delivered, _ = sent(after, NOW_MS + 2_000)
+    assert [record[6] for record in delivered] == [0, 1]
+    assert outcomes == ({2: "unknown"} if is_grown_again else {})

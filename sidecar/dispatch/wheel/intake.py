@@ -87,11 +87,12 @@ class WheelIntake:
         """The clock when the batch in work came: ``now_ms`` never goes back, and may lie ahead of it."""
         self.pause = IntakePause(partition, monotonic_ms)
         self.clock_ahead = ClockAhead(partition)
-        hit_before = {start.offset + ahead for ahead in progress.hits_ahead}
-        self._sends_from = max([start.offset, *(offset + 1 for offset in hit_before)])
-        """Nothing is sent before this offset is reached: what the cancels in ``hit_before`` had taken out is pending
+        ahead = {start.offset + ahead for ahead in progress.hits_ahead}
+        self._hit_before = {offset for offset in ahead if offset < start.end_offset}  # the others have been lost
+        self._sends_from = max([start.offset, *(offset + 1 for offset in self._hit_before)])
+        """Nothing is sent before this offset is reached: what the cancels in ``_hit_before`` had taken out is pending
         again until they are read again, too."""
-        self.decisions = Decisions(cancels, start.offset, hit_before, self._bring)
+        self.decisions = Decisions(cancels, start.offset, self._hit_before, self._bring)
         self.brought: dict[int, int] = {}
         """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
         self._arriving: list[Outgoing] = []
@@ -171,6 +172,11 @@ class WheelIntake:
             return
         self.position = max(self.position, offset)
         self._expire_cancels(now_ms)
+
+    def lost_end(self, offset: int) -> None:
+        """The cancels from there on that had taken something out are gone; others stand in their place."""
+        self._hit_before -= {hit for hit in self._hit_before if hit >= offset}
+        self._sends_from = max([self._replay_until, *(hit + 1 for hit in self._hit_before)])
 
     def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
         """The transaction in hand is final, and the progress with it.

@@ -277,6 +277,9 @@ class WheelPartition:
         if self.position >= offset:  # all is read; what another's open transaction holds back may take minutes
             self._reads_first_until = 0
 
+    def lost_end(self, offset: int) -> None:
+        self._intake.lost_end(offset)
+
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
     @property
