@@ -456,7 +456,7 @@ def left_in_memory(wheel: WheelPartition) -> list[str]:
     fields = [(f"{type(part).__name__}.{name}", value) for part in parts for name, value in vars(part).items()]
     left = [name for name, value in fields if isinstance(value, list | dict | set | deque) and value]
     left += ["WheelPartition._at_hand"] if wheel._at_hand != (0, 0) else []
-    return [name for name in left if name != "Decisions._hit_before"]
+    return [name for name in left if not name.endswith("._hit_before")]
 
 
 # --- by their seeds ---------------------------------------------------------------------------------------------------

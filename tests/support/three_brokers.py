@@ -6,6 +6,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from connectors.embedded.data_dir import new_cluster_id
 from connectors.embedded.ports import any_free
@@ -55,10 +56,6 @@ class ThreeBrokers:
         """SIGKILL."""
         self._nodes[broker].kill()
 
-    def start_again(self, broker: int) -> None:
-        """Whatever has become of the others."""
-        self._nodes[broker].start()
-
     def restart(self, broker: int) -> None:
         """Returns when it is an in-sync replica of everything again."""
         self._nodes[broker].start()
@@ -69,6 +66,31 @@ class ThreeBrokers:
         """Of the topic's partitions."""
         partitions = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
         return [partitions[number].leader for number in sorted(partitions)]
+
+    def create_fragile(self, topic: str, **config: str) -> None:
+        """One partition on brokers 1 and 2, of which 1 leads: what it alone has is lost when 2 takes over.
+
+        Config names with underscores for dots.
+        """
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        named |= {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        self._admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1, 2]], config=named)])[topic].result(30)
+
+    def leave_first_alone(self, topic: str) -> None:
+        """Kill broker 2, and return when 1 is the only replica in sync."""
+        self.kill(2)
+
+        def in_sync() -> list[int]:
+            isrs: list[int] = self._admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs
+            return isrs
+
+        wait_until(lambda: in_sync() == [1], "one replica is left", 60)
+
+    def lose_end(self, topic: str) -> None:
+        """Broker 1 dies, and 2 comes back and leads, with what it had when it was killed."""
+        self.kill(1)
+        self._nodes[2].start()
+        wait_until(lambda: self.leaders(topic) == [2], "the other one leads", 60)
 
     def close(self) -> None:
         for node in self._nodes.values():
