@@ -243,6 +243,7 @@ def test_a_switch_that_is_refused_changes_nothing() -> None:
 
 def some_metrics(delivered: int) -> bytes:
     metrics = Metrics("1.2.3")
+    metrics.clock_ahead.set(0.25)  # not known it is no number, and as such equals nothing
     metrics.delivered.labels("wheel").inc(delivered)
     metrics.lateness.observe("wheel", np.array([0.002, 0.3]))
     return generate_latest(metrics.registry)
