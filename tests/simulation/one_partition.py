@@ -11,6 +11,7 @@ the machine's own. At the end faults stop, all runs to its end, and `one_partiti
     4           the same, where few cancels may run ahead of what they take out
     5           the same, where ids are reused
 
+In half of them each process has a host of its own, and the hosts' clocks are not the brokers'.
 With ``--forgets``, progress is lost in the middle, once all that was due has gone out, and an operator names that time.
 
 Stories without end: python -m tests.simulation.one_partition --seconds 3600 [--first SEED]
@@ -61,6 +62,8 @@ TAKEN_BYTES = 2**24
 TURNS_MAX = 600
 REST_MS = 8 * LOOK_EVERY_MS + 2_000
 MEMORY = Path("/dev/shm")
+AHEAD_MS = ((0,), (0, 900, -700), (0,), (3_000, 0, -3_000, 12_000))
+"""By story, how far the clock of each process's host is ahead of the brokers'."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -142,6 +145,12 @@ class Story:
         """How often what is in hand is named, where something is."""
         self._tell = tell
         self._now_ms = NOW_MS
+        """By the brokers' clock."""
+        self._skews_ms = (0,) if forgets else AHEAD_MS[seed // len(MODES) % len(AHEAD_MS)]
+        self._ahead_ms = 0
+        """What the clock of the host that the process runs on is ahead of that."""
+        self._highest_ms = 0
+        """The highest time that any of the hosts' clocks has shown."""
         self._log: list[Message] = []
         self._committed, self._metadata = 0, ""
         self._ids: list[bytes] = []
@@ -246,8 +255,15 @@ class Story:
 
     # --- the process --------------------------------------------------------------------------------------------------
 
+    @property
+    def _host_ms(self) -> int:
+        """What the time is on the host."""
+        return self._now_ms + self._ahead_ms
+
     def _open(self) -> None:
+        """On some host."""
         process = self.met["opened"]
+        self._ahead_ms = self._skews_ms[process % len(self._skews_ms)]
 
         def tell_outcomes(outcomes: Mapping[int, str], _committed: int) -> None:
             for offset, outcome in outcomes.items():
@@ -259,7 +275,7 @@ class Story:
             self._committed,
             self._metadata,
             len(self._log),
-            now_ms=self._now_ms,
+            now_ms=self._host_ms,
             plan=self._plan,
             slots=SLOTS,
             tell_outcomes=tell_outcomes,
@@ -302,7 +318,7 @@ class Story:
 
     def _tick(self, for_ms: int) -> None:
         self._now_ms += for_ms
-        self._wheel.tick(self._now_ms)
+        self._wheel.tick(self._host_ms)
 
     def _offer(self) -> None:
         self._read(self._chance.choice(self._reads))
@@ -311,7 +327,7 @@ class Story:
         wheel = self._wheel
         position = wheel.position
         with self._until_it_fails():
-            wheel.offer(self._log[position : position + most], self._now_ms)
+            wheel.offer(self._log[position : position + most], self._host_ms)
             if wheel.position >= len(self._log):
                 wheel.reached_end(len(self._log))
             self._happens("read", f"{position} to {wheel.position} of {len(self._log)} {wheel.trouble}")
@@ -350,7 +366,8 @@ class Story:
         wheel = self._wheel
         if wheel.is_recovering:
             return None
-        records = wheel.take(self._now_ms, most, TAKEN_BYTES)
+        self._highest_ms = max(self._highest_ms, self._host_ms)
+        records = wheel.take(self._host_ms, most, TAKEN_BYTES)
         refused = [record for record in records if self._is_refused(record)]
         if refused:
             wheel.bury(refused)
@@ -389,7 +406,7 @@ class Story:
         else:
             assert isinstance(topic, str)
             self._happens("delivered", offset)
-            self._judge.deliver(offset, topic.encode(), self._now_ms, taken.offset)
+            self._judge.deliver(offset, topic.encode(), self._highest_ms, taken.offset)
 
     def _drain(self) -> None:
         """Until nothing more happens and nothing waits."""
@@ -439,7 +456,7 @@ class Story:
 
     def _is_due(self) -> bool:
         next_due_ms = self._wheel.next_due_ms
-        return self._wheel.is_recovering or (next_due_ms is not None and next_due_ms <= self._now_ms)
+        return self._wheel.is_recovering or (next_due_ms is not None and next_due_ms <= self._host_ms)
 
     @property
     def _done(self) -> tuple[int, int, int]:

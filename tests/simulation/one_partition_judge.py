@@ -82,7 +82,11 @@ class Judge:
             self._messages[written.uniq_key].append(written)
 
     def deliver(self, offset: int, topic: bytes, now_ms: int, committed: int) -> None:
-        """The message of the record there is at its destination, with progress up to an offset."""
+        """The message of the record there is at its destination, with progress up to an offset.
+
+        Args:
+            now_ms: the highest time that a sidecar's clock has shown.
+        """
         message = self._written[offset]
         self._come(message)
         expect(topic == message.topic, f"{message} is delivered to {topic!r}")

@@ -1,13 +1,15 @@
 """One wheel partition by itself, through 300 random stories; and faults that these are quick to find."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 
 import pytest
+from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.in_hand import InHand
+from sidecar.dispatch.wheel.intake import WheelIntake
 from sidecar.dispatch.wheel.staging import Staging
 from tests.simulation.histories import first_to_tell
 from tests.simulation.mutations import (
@@ -36,6 +38,16 @@ def what_one_replacement_brings_is_not_there_for_the_next(patch: Patch) -> None:
     patch.setattr(Staging, "brings", lambda _self, _uniq_key: False)
 
 
+def what_is_read_is_told_this_hosts_time_though_another_was_ahead(patch: Patch) -> None:
+    """What has fallen due by the other's clock, and is done by the watermark, is stored."""
+    offer = WheelIntake.offer
+
+    def offered(intake: WheelIntake, messages: Sequence[Message], _now_ms: int, clock_ms: int) -> None:
+        offer(intake, messages, clock_ms, clock_ms)
+
+    patch.setattr(WheelIntake, "offer", offered)
+
+
 FAULTS: Mapping[Mutation, int] = {
     what_is_in_hand_is_decided_at_once: 0,
     what_one_replacement_brings_is_not_there_for_the_next: 0,
@@ -43,6 +55,7 @@ FAULTS: Mapping[Mutation, int] = {
     cancels_are_not_kept_for_roll_copies: 0,
     what_arrived_due_is_forgotten_by_an_abort: 0,
     what_is_buried_in_place_of_a_copy_is_not_remembered: 50,
+    what_is_read_is_told_this_hosts_time_though_another_was_ahead: 0,
 }
 """With the seed from which to look for them."""
 STORIES = 300
