@@ -1,7 +1,8 @@
 """Histories by their seeds, as the processes of a pool go through them."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 
@@ -29,16 +30,22 @@ def be_quiet() -> None:
 
 def go_through(seed: int) -> Went:
     """One history."""
-    world, found = World(seed), None
-    try:
-        with no_longer_than(HISTORY_S):
-            world.run()
-    except Violation as violation:
-        found = str(violation)
+    world = World(seed)
+    found = what_is_found(world.run, HISTORY_S)
     hits = world.kafka.faults.hits.copy()
     for replica in world.replicas:
         hits.update(replica.disk.hits)
     return seed, found, dict(hits)
+
+
+def what_is_found(run: Callable[[], None], limit_s: float) -> str | None:
+    """What goes wrong in a history or a story, or that it does not end in time; None: nothing."""
+    try:
+        with no_longer_than(limit_s):
+            run()
+    except Violation as violation:
+        return str(violation)
+    return None
 
 
 @contextmanager
@@ -64,9 +71,22 @@ def trace_of(seed: int) -> list[str]:
     return trace
 
 
-def first_to_tell(
-    mutation: Mutation, first: int, count: int, go: Callable[[int], tuple[int, str | None, object]] = go_through
-) -> int | None:
+Go = Callable[[int], tuple[int, str | None, object]]
+"""Goes through one by its seed, and tells that, what was found, and what was met."""
+
+
+def look_for(
+    pool: ProcessPoolExecutor, faults: Mapping[Mutation, int], count: int, go: Go = go_through
+) -> dict[Mutation, Future[int | None]]:
+    """By fault, the first of so many that goes wrong with it; all are looked for at once.
+
+    Args:
+        faults: with the seed from which to look for each.
+    """
+    return {mutation: pool.submit(first_to_tell, mutation, first, count, go) for mutation, first in faults.items()}
+
+
+def first_to_tell(mutation: Mutation, first: int, count: int, go: Go = go_through) -> int | None:
     """The first seed of so many whose history, or story, goes wrong with the fault, and does not without it."""
     for seed in range(first, first + count):
         with pytest.MonkeyPatch.context() as patch:

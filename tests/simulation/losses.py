@@ -9,7 +9,6 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from unittest.mock import patch
 
 import structlog
 from confluent_kafka import TopicPartition
@@ -30,14 +29,13 @@ from sidecar.cli.progress_choice import (
 )
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
-from sidecar.store import opening, timer_store
 from tests.simulation.disk import Disk
-from tests.simulation.histories import be_quiet, no_longer_than
-from tests.simulation.ledger import WHEEL, Violation, errors_as_violations
+from tests.simulation.histories import be_quiet, what_is_found
+from tests.simulation.ledger import WHEEL, Violation
 from tests.simulation.losses_judge import DEAD, DESTINATION, LEVELS, Judge, Written
 from tests.simulation.oracle import GROUP
-from tests.simulation.replica import Replica
-from tests.simulation.stretches import roll_spread_ms, small_stretches
+from tests.simulation.replica import Replica, simulated
+from tests.simulation.stretches import roll_spread_ms
 
 SEEDS = 100
 """How many histories every run of the tests goes through."""
@@ -84,7 +82,7 @@ class World:
         self._noticed_ms: float | None = None
         """When sidecars notice that a topic was made anew."""
         names = ["one", "two"] if chance.random() < 0.3 else ["one"]
-        self.replicas = [Replica(self, name) for name in names]  # type: ignore[arg-type]
+        self.replicas = [Replica(self, name) for name in names]
         self.at_work = self.replicas[0]
 
     def tell(self, text: str) -> None:
@@ -109,12 +107,7 @@ class World:
 
     def run(self) -> None:
         """The whole history. Raises Violation."""
-        with (
-            patch.object(timer_store, "boot_id", lambda: self.at_work.boot_id),
-            patch.object(opening, "boot_id", lambda: self.at_work.boot_id),
-            small_stretches(self.seed),
-            errors_as_violations(),
-        ):
+        with simulated(self):
             self._run()
 
     def _run(self) -> None:
@@ -453,13 +446,8 @@ class World:
 
 def go_through(seed: int) -> Went:
     """One history."""
-    world, found = World(seed), None
-    try:
-        with no_longer_than(HISTORY_S):
-            world.run()
-    except Violation as violation:
-        found = str(violation)
-    return seed, found, world.met
+    world = World(seed)
+    return seed, what_is_found(world.run, HISTORY_S), world.met
 
 
 def main() -> None:

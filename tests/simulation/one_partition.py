@@ -45,7 +45,7 @@ from sidecar.plan import Plan
 from sidecar.records import Outgoing
 from sidecar.store.payload_log import PayloadLog
 from sidecar.store.timer_log import TimerLog
-from tests.simulation.histories import be_quiet, no_longer_than
+from tests.simulation.histories import be_quiet, no_longer_than, what_is_found
 from tests.simulation.ledger import Violation, errors_as_violations, expect
 from tests.simulation.one_partition_judge import Judge, Written
 from tests.simulation.stretches import roll_spread_ms, small_stretches
@@ -481,13 +481,8 @@ def left_in_memory(wheel: WheelPartition) -> list[str]:
 
 def go_through(seed: int, *, forgets: bool = False) -> Went:
     """One story."""
-    story, found = Story(seed, forgets=forgets), None
-    try:
-        with no_longer_than(STORY_S):
-            story.run()
-    except Violation as violation:
-        found = str(violation)
-    return Went(seed, found, story.met)
+    story = Story(seed, forgets=forgets)
+    return Went(seed, what_is_found(story.run, STORY_S), story.met)
 
 
 def trace_of(seed: int) -> list[str]:

@@ -3,36 +3,74 @@
 import errno
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
+from unittest.mock import patch
 
-from connectors.testing import Process, SimulatedCrash
+from connectors.testing import InMemoryKafka, ManualClock, Process, SimulatedCrash
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.errors import ClientsLostError, DataDirectoryError, KafkaUnreachableError
 from sidecar.loop import Loop
 from sidecar.observability.health import Health
 from sidecar.pending import PendingAnswer, PendingQuery
+from sidecar.settings import Settings
+from sidecar.store import opening, timer_store
 from tests.simulation.disk import Disk, Mount
-from tests.simulation.ledger import Violation
+from tests.simulation.ledger import Violation, errors_as_violations
 from tests.simulation.oracle import METRICS
+from tests.simulation.stretches import small_stretches
 from tests.simulation.test_loop_on_fake import make_clients
 from tests.support.callers import InlineCaller, LateCaller
 from tests.support.host_clock import ClockAhead
 from tests.support.steps import result_of
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
 
 END_OF_SESSION = (ClientsLostError, KafkaUnreachableError, DataDirectoryError)
 EXPECTED = (os.strerror(errno.ENOSPC), "of another lap")
 """Why a partition may be closed for a moment: a full disk, and what waits over more than a lap gets a larger wheel."""
 
 
+class World(Protocol):
+    """What a replica lives in."""
+
+    seed: int
+    chance: random.Random
+    clock: ManualClock
+    kafka: InMemoryKafka
+    settings: Settings
+    disk_rate: float
+    """How often a disk fails."""
+    damages: bool
+    """Whether a disk is damaged between two lives."""
+    at_work: "Replica"
+    """Whose turn it is: it tells by which machine's boot the files are judged."""
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a disk or Kafka may refuse something without a crash, but for a disk that is full."""
+
+    def tell(self, text: str) -> None:
+        """Something has happened."""
+
+
+@contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """A history goes on in here: by its seed's bounds, on the machine at work; raises Violation for any error."""
+    with (
+        patch.object(timer_store, "boot_id", lambda: world.at_work.boot_id),
+        patch.object(opening, "boot_id", lambda: world.at_work.boot_id),
+        small_stretches(world.seed),
+        errors_as_violations(),
+    ):
+        yield
+
+
 class Replica:
     """What runs, on a machine with a disk and a clock of its own."""
 
-    def __init__(self, world: "World", name: str, ahead_ms: int = 0) -> None:
+    def __init__(self, world: World, name: str, ahead_ms: int = 0) -> None:
         self.name = name
         self.settings = world.settings
         """Which hold from its next life on."""

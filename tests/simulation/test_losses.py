@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sidecar.intake.reading import Reading
-from tests.simulation.histories import first_to_tell
+from tests.simulation.histories import look_for
 from tests.simulation.losses import SEEDS, Went, go_through
 from tests.simulation.mutations import Mutation, Patch
 
@@ -53,11 +53,7 @@ def went(pool: ProcessPoolExecutor) -> list[Went]:
 
 @pytest.fixture(scope="module")
 def found(pool: ProcessPoolExecutor) -> Mapping[Mutation, Future[int | None]]:
-    """By fault, the first history that goes wrong with it; all are looked for at once."""
-    return {
-        mutation: pool.submit(first_to_tell, mutation, first, HISTORIES, go_through)
-        for mutation, first in FAULTS.items()
-    }
+    return look_for(pool, FAULTS, HISTORIES, go_through)
 
 
 def test_what_kafka_still_has_arrives_once_or_somebody_is_told(went: list[Went]) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 import pytest
 
 from sidecar.dispatch.wheel.partition import WheelPartition
-from tests.simulation.histories import first_to_tell
+from tests.simulation.histories import first_to_tell, look_for
 from tests.simulation.mutations import MUTATIONS, Mutation, Patch
 
 HISTORIES = 300
@@ -28,17 +28,13 @@ RARE = {
 
 
 @pytest.fixture(scope="module")
-def found(pool: ProcessPoolExecutor) -> dict[str, Future[int | None]]:
-    """By fault, the first history that goes wrong with it; all are looked for at once."""
-    return {
-        mutation.__name__: pool.submit(first_to_tell, mutation, RARE.get(mutation.__name__, 0), HISTORIES)
-        for mutation in MUTATIONS
-    }
+def found(pool: ProcessPoolExecutor) -> dict[Mutation, Future[int | None]]:
+    return look_for(pool, {mutation: RARE.get(mutation.__name__, 0) for mutation in MUTATIONS}, HISTORIES)
 
 
-@pytest.mark.parametrize("name", [mutation.__name__ for mutation in MUTATIONS])
-def test_the_fault_is_found(found: dict[str, Future[int | None]], name: str) -> None:
-    assert found[name].result() is not None, f"not in {HISTORIES} histories"
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.__name__ for mutation in MUTATIONS])
+def test_the_fault_is_found(found: dict[Mutation, Future[int | None]], mutation: Mutation) -> None:
+    assert found[mutation].result() is not None, f"not in {HISTORIES} histories"
 
 
 def takes_other_arguments(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from sidecar.dispatch.wheel.in_hand import InHand
 from sidecar.dispatch.wheel.intake import WheelIntake
 from sidecar.dispatch.wheel.staging import Staging
-from tests.simulation.histories import first_to_tell
+from tests.simulation.histories import look_for
 from tests.simulation.mutations import (
     Mutation,
     Patch,
@@ -71,10 +71,7 @@ def went(pool: ProcessPoolExecutor) -> list[Went]:
 
 @pytest.fixture(scope="module")
 def found(pool: ProcessPoolExecutor) -> Mapping[Mutation, Future[int | None]]:
-    """By fault, the first story that goes wrong with it; all are looked for at once."""
-    return {
-        mutation: pool.submit(first_to_tell, mutation, first, STORIES, go_through) for mutation, first in FAULTS.items()
-    }
+    return look_for(pool, FAULTS, STORIES, go_through)
 
 
 @pytest.mark.parametrize("number", range(len(MODES)), ids=[mode.name for mode in MODES])

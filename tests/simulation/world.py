@@ -15,18 +15,16 @@ stop, everything runs to its end, and `tests.simulation.oracle` judges what a `r
 import random
 import sys
 from collections.abc import Callable
-from unittest.mock import patch
 
 import structlog
 
 from connectors.testing import InMemoryKafka, Kind, ManualClock
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS
 from sidecar.settings import Settings
-from sidecar.store import opening, timer_store
-from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation, errors_as_violations
+from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation
 from tests.simulation.oracle import DEAD, GROUP, Judge
-from tests.simulation.replica import Replica
-from tests.simulation.stretches import disk_quota_bytes, roll_spread_ms, small_stretches
+from tests.simulation.replica import Replica, simulated
+from tests.simulation.stretches import disk_quota_bytes, roll_spread_ms
 from tests.simulation.users import PARTITIONS, Users
 
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
@@ -149,16 +147,8 @@ class World:
 
     def run(self) -> None:
         """The whole history. Raises Violation."""
-        with (
-            patch.object(timer_store, "boot_id", self._boot_id),
-            patch.object(opening, "boot_id", self._boot_id),
-            small_stretches(self.seed),
-            errors_as_violations(),
-        ):
+        with simulated(self):
             self._run()
-
-    def _boot_id(self) -> str:
-        return self.at_work.boot_id
 
     def _run(self) -> None:
         chance = self.chance

@@ -91,6 +91,22 @@ def sent(wheel: WheelPartition, now_ms: int, most: int = 5_000) -> tuple[list[Ou
     return records, progress
 
 
+def replaced_while_it_rolls(directory: Path) -> tuple[list[Message], tuple[int, str]]:
+    """A process has read a replacement (b) of a message (a) whose roll copy is on its way, and ends.
+
+    The log, which is the message, the replacement and the copy; and the progress that it has committed.
+    """
+    wheel = opened(directory)
+    rolling = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
+    names = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
+    replacing = message(1, REAL_TOPIC, *names)
+    wheel.offer([rolling], NOW_MS)
+    (copy,), _ = sent(wheel, NOW_MS)
+    wheel.offer([replacing], NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    return [rolling, replacing, message(2, *copy[4])], progress
+
+
 def ticks(wheel: WheelPartition, now_ms: int) -> None:
     """So many that the whole wheel has been looked at: a tick looks at a part of it."""
     for _ in range(20):

@@ -13,7 +13,7 @@ from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
 from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
 from sidecar.intake.parse_wheel import Cancel, Schedule
 from sidecar.store.timer_log import TimerLog
-from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
+from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, replaced_while_it_rolls, sent
 
 MANY = 10_000
 END = 10 * MANY
@@ -122,16 +122,9 @@ def test_only_a_cancel_of_its_own_message_ends_a_replacement_that_is_in_doubt(
     tmp_path: Path, named: bytes, brought: list[bytes]
 ) -> None:
     """The process before has left no word of whether it was carried out, and its message is nowhere else."""
-    first = opened(tmp_path / "first")
-    rolls = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
-    by_another = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
-    replacement = message(1, REAL_TOPIC, *by_another)
-    first.offer([rolls], NOW_MS)
-    (copy,), _ = sent(first, NOW_MS)
-    first.offer([replacement], NOW_MS)
-    _, committed = sent(first, NOW_MS)
+    log, committed = replaced_while_it_rolls(tmp_path / "first")
     again = opened(tmp_path / "again", *committed, end=5)
-    again.offer([rolls, replacement, message(2, *copy[4]), message(3, ("TIMER_DEL_UNIQKEY", named))], NOW_MS)
+    again.offer([*log, message(3, ("TIMER_DEL_UNIQKEY", named))], NOW_MS)
     assert sent(again, NOW_MS)[0] == []
     again.reached_end(5)
     assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == brought

@@ -9,7 +9,7 @@ from sidecar.dispatch.wheel.checkpoints import CHECKPOINT_EVERY_MS, MARKS_MAX
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.store.files import set_aside
 from sidecar.store.recovery import Case
-from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent, ticks
+from tests.support.one_wheel import NOW_MS, PLAN, due, message, opened, replaced_while_it_rolls, sent, ticks
 
 HOUR_MS = 3_600_000
 BATCH = 10
@@ -74,15 +74,8 @@ def with_a_replacement_carried_out(directory: Path) -> tuple[WheelPartition, lis
 
     The partition, in ``directory``/second, and the log.
     """
-    first = opened(directory / "first")
-    rolling = due(0, NOW_MS + PLAN.roll_window_ms, timestamp_ms=NOW_MS - PLAN.roll_window_ms, uniq_key=b"a")
-    names = ("UNIQ_KEY", b"b"), ("TIMER_REPLACE_UNIQKEY", b"a"), ("TIMER_DELAY_MS", b"5000")
-    replacing = message(1, REAL_TOPIC, *names)
-    first.offer([rolling], NOW_MS)
-    (rolled,), _ = sent(first, NOW_MS)
-    first.offer([replacing], NOW_MS)
-    _, progress = sent(first, NOW_MS)
-    log = [rolling, replacing, message(2, *rolled[4]), due(3, NOW_MS + HOUR_MS)]
+    log, progress = replaced_while_it_rolls(directory / "first")
+    log.append(due(3, NOW_MS + HOUR_MS))
     wheel = opened(directory / "second", *progress, end=4)
     wheel.offer(log[wheel.position : 3], NOW_MS)
     sent(wheel, NOW_MS)
