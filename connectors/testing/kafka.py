@@ -109,17 +109,17 @@ class InMemoryKafka:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Retention has taken what is below the offset."""
-        log = self.log(topic, partition)
-        if log is None:
-            raise KeyError(f"there is no partition {topic}-{partition}")
-        log.delete_before(before_offset)
+        self._known_log(topic, partition).delete_before(before_offset)
 
     def elect(self, topic: str, partition: int, lost: int = 0) -> list[Entry]:
         """The partition gets another leader; in an unclean election it loses the last entries, which are returned."""
+        return self._known_log(topic, partition).elect(lost)
+
+    def _known_log(self, topic: str, partition: int) -> PartitionLog:
         log = self.log(topic, partition)
         if log is None:
             raise KeyError(f"there is no partition {topic}-{partition}")
-        return log.elect(lost)
+        return log
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
         """The partition's log; None where there is no such partition."""

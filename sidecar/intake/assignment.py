@@ -194,7 +194,7 @@ class Assignment:
             )
             return None
         self._reopening.opened(place)
-        self.readings[place] = Reading(source, start.mark, start)
+        self.readings[place] = Reading(source, start)
         if start.mark.topic_id:
             self._health.topic_ids = {**self._health.topic_ids, place[0]: start.mark.topic_id}
         return source

@@ -13,8 +13,6 @@ from sidecar.intake.held_back import HeldBack
 from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.source import Source
 
-_NOWHERE = Start(0, "")
-
 
 class Run(NamedTuple):
     """Records of one partition, or the news that its end was reached."""
@@ -29,10 +27,10 @@ class Reading:
     """A partition's source, and what lies between that and the consumer."""
 
     source: Source
-    mark: Mark
-    """What tells the log that is read from others, with the last record that was read."""
-    start: Start = _NOWHERE
+    start: Start
     """Where it was opened."""
+    mark: Mark = field(init=False)
+    """What tells the log that is read from others, with the last record that was read."""
     is_paused: bool = False
     """Whether the consumer hands out nothing of it."""
     is_behind: bool = False
@@ -44,6 +42,9 @@ class Reading:
     """Whether there were records of it in the last batch."""
     is_compared: bool = False
     """Whether all has been looked at that was read before it was opened."""
+
+    def __post_init__(self) -> None:
+        self.mark = self.start.mark
 
     def take_left(self) -> list[Run]:
         """What was left, which is then handed over."""

@@ -1,7 +1,5 @@
 """Brokers that make this sidecar wait for their answers, because it or its user has used up a quota."""
 
-from collections.abc import Iterable
-
 import structlog
 from confluent_kafka import ThrottleEvent
 
@@ -39,7 +37,8 @@ class Throttling:
         recent = self._recent
         if not recent:
             return ""
-        who = f"broker {min(recent)} delays its" if len(recent) == 1 else f"brokers {_listed(recent)} delay their"
+        brokers = ", ".join(map(str, sorted(recent)))
+        who = f"broker {brokers} delays its" if len(recent) == 1 else f"brokers {brokers} delay their"
         delay = format_duration(max(1, round(1000 * max(recent.values()))))
         return f"{who} answers by up to {delay}: a quota of this sidecar's user or client is used up"
 
@@ -62,7 +61,3 @@ class Throttling:
     def _recent(self) -> dict[int, float]:
         since_ms = self._clock.monotonic_ms() - TOLD_FOR_MS
         return {broker: delay_s for broker, (delay_s, told_ms) in list(self._delays.items()) if told_ms > since_ms}
-
-
-def _listed(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(brokers)))

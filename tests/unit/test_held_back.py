@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from sidecar.intake.held_back import HELD_BACK_AFTER_MS, HeldBack
-from sidecar.intake.progress import Mark
+from sidecar.intake.progress import Start
 from sidecar.intake.reading import Reading
 from sidecar.source import Source
 from tests.support.logged import logged
@@ -73,7 +73,7 @@ def test_transactions_one_after_another_are_no_single_long_one() -> None:
 
 def test_the_log_and_the_status_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     intake = reading(Fetched(fetched=0))
-    intake._readings[PLACE] = Reading(cast(Source, Asking()), Mark(), is_paused=True)
+    intake._readings[PLACE] = Reading(cast(Source, Asking()), Start(0, ""), is_paused=True)
     found = True
     monkeypatch.setattr(HeldBack, "look", lambda *_: found)
     with logged() as lines:

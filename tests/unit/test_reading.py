@@ -128,7 +128,7 @@ def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: in
     """All records are of partition 0."""
     consumer = Fetched()
     intake = reading(consumer)
-    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", partition] = Reading(cast(Source, Asking()), Mark())
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", partition] = Reading(cast(Source, Asking()), Start(0, ""))
     intake.read(0)
     consumer.asked.clear()
     intake.read(0)
@@ -145,7 +145,7 @@ def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
     """It is read again as long as there is no room: an intake that stands still would look busy."""
     intake = reading(consumer := Fetched(fetched=10))
     consumer.pause = lambda _partitions: None  # type: ignore[attr-defined]
-    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", 0] = Reading(cast(Source, Full()), Mark())
+    intake._readings["SCHEDULE_TOPIC_XXXX-wheel", 0] = Reading(cast(Source, Full()), Start(0, ""))
     intake.read(0)
     assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
 
@@ -157,7 +157,7 @@ def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
         def __init__(self, offset: int, epoch: int | None) -> None:
             self.offset, self.leader_epoch, self.timestamp = lambda: offset, lambda: epoch, lambda: (2, 100 + offset)
 
-    partition = Reading(cast(Source, Asking()), Mark("one"))
+    partition = Reading(cast(Source, Asking()), Start(0, "", mark=Mark("one")))
     for epoch in (None, -1):
         partition.remember(cast(Message, Read(6, epoch)))
         assert partition.mark == Mark("one")
@@ -171,8 +171,7 @@ WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 def opened_at(committed: int, position: int, last: LastRead | None, begin: int = 0) -> Reading:
     source = Asking()
     source.position = position  # type: ignore[misc]
-    mark = Mark("one", last)
-    return Reading(cast(Source, source), mark, Start(committed, "{}", 20, begin, mark, last))
+    return Reading(cast(Source, source), Start(committed, "{}", 20, begin, Mark("one", last), last))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +259,7 @@ def test_a_partition_whose_log_holds_others_stops_unless_they_are_behind_the_com
     intake = reading(Others())
     last = LastRead(7, 107, 3)
     start = Start(5, "{}", 20, 0, Mark("one", last), last)
-    intake._readings[WHEEL, 0] = Reading(cast(Source, Source5()), start.mark, start)
+    intake._readings[WHEEL, 0] = Reading(cast(Source, Source5()), start)
     with logged() as lines:
         intake.read(0)
     told_of = intake._health.stopped.get(f"{WHEEL}-0", "")

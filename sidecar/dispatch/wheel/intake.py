@@ -89,7 +89,7 @@ class WheelIntake:
         self.clock_ahead = ClockAhead(partition)
         ahead = {start.offset + ahead for ahead in progress.hits_ahead}
         self._hit_before = {offset for offset in ahead if offset < start.end_offset}  # the others have been lost
-        self._sends_from = max([start.offset, *(offset + 1 for offset in self._hit_before)])
+        self._sends_from = self._behind_hits()
         """Nothing is sent before this offset is reached: what the cancels in ``_hit_before`` had taken out is pending
         again until they are read again, too."""
         self.decisions = Decisions(cancels, start.offset, self._hit_before, self._bring)
@@ -176,7 +176,10 @@ class WheelIntake:
     def lost_end(self, offset: int) -> None:
         """The cancels from there on that had taken something out are gone; others stand in their place."""
         self._hit_before -= {hit for hit in self._hit_before if hit >= offset}
-        self._sends_from = max([self._replay_until, *(hit + 1 for hit in self._hit_before)])
+        self._sends_from = self._behind_hits()
+
+    def _behind_hits(self) -> int:
+        return max([self._replay_until, *(hit + 1 for hit in self._hit_before)])
 
     def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
         """The transaction in hand is final, and the progress with it.
