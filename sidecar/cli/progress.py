@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Collection
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from rich.table import Table
 
@@ -23,6 +23,7 @@ from sidecar.cli.progress_choice import (
     at_offset,
     due_after,
     first_undelivered,
+    of_this_log,
     remaining,
     stamped_by_ms,
     stamps_of,
@@ -156,11 +157,12 @@ def _chosen(
     committed = {(place.topic, place.partition): place for place in _committed(settings, places)}
     if due_by_ms is None:
         return {place: remaining(names, place, log, committed.get(place)) for place, log in logs.items()}
-    undelivered = _undelivered(settings, logs, due_by_ms, now_ms)
+    seen = _seen(settings, logs, due_by_ms, now_ms)
     chosen = {}
     for place, log in logs.items():
-        metadata = committed[place].metadata or "" if place in committed else ""
-        chosen[place] = due_after(names, place, log, undelivered[place], metadata, due_by_ms, now_ms)
+        metadata = of_this_log(committed[place].metadata, seen.topic_ids[place[0]]) if place in committed else ""
+        is_copied, undelivered = place in seen.copied, seen.undelivered[place]
+        chosen[place] = due_after(names, place, log, undelivered, metadata, due_by_ms, now_ms, is_copied=is_copied)
     return chosen
 
 
@@ -189,16 +191,32 @@ def _schedule_places(settings: Settings, admin: AdminClient) -> list[TopicPartit
     ]
 
 
-def _undelivered(settings: Settings, places: Collection[Place], due_by_ms: int, now_ms: int) -> dict[Place, int | None]:
-    """The `first_undelivered` of each partition: what was stamped after its time is looked through."""
+class _Seen(NamedTuple):
+    """What the logs tell."""
+
+    topic_ids: dict[str, str]
+    undelivered: dict[Place, int | None]
+    """The `first_undelivered` of each partition."""
+    copied: set[Place]
+    """Partitions of the wheel that may be copies of another cluster's: a producer has stamped their first record."""
+
+
+def _seen(settings: Settings, places: Mapping[Place, Log], due_by_ms: int, now_ms: int) -> _Seen:
+    """What was stamped after its time is looked through, in each partition."""
     names, until_ms = settings.topic_names, now_ms + settings.max_clock_skew
     found: dict[Place, int | None] = dict.fromkeys(places)
+    copied: set[Place] = set()
     if others := {topic for topic, _ in places} - set(names.schedule_topics(settings.levels)):
         raise UsageError(f"{', '.join(others)}: no schedule topic of these topic_prefix and levels has this name")
     try:
         cluster = Cluster({"bootstrap.servers": settings.bootstrap_servers, **settings.kafka}, KafkaClients())
-        ends = cluster.ends(sorted({topic for topic, _ in places}))
+        asked = sorted({topic for topic, _ in places})
+        topic_ids, ends = cluster.topic_ids(asked), cluster.ends(asked)
         for place in places:
+            if names.kind(place[0]) is TopicKind.WHEEL:
+                with cluster.scan({place: (places[place].begin_offset, ends[place][1])}, lambda: 1) as batches:
+                    first = next(batches, [])
+                copied |= {place} if first and first[0].timestamp()[0] == TIMESTAMP_CREATE_TIME else set()
             by_ms = stamped_by_ms(names, settings.levels, place[0], due_by_ms)
             later = cluster.first_since(place, by_ms + 1)
             if later is not None:
@@ -207,7 +225,7 @@ def _undelivered(settings: Settings, places: Collection[Place], due_by_ms: int, 
                     found[place] = first_undelivered(names, place[0], stamps, by_ms, until_ms)
     except DeadLettersError as error:
         raise KafkaUnreachableError(f"the schedule topics cannot be read: {error}") from error
-    return found
+    return _Seen(topic_ids, found, copied)
 
 
 def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen]) -> None:

@@ -99,6 +99,11 @@ def _first_on_the_wheel(stamps: Iterable[Stamp], by_ms: int) -> int | None:
     return behind if made_late is None else min(made_late, behind or 0)
 
 
+def of_this_log(metadata: str | None, topic_id: str) -> str:
+    """The metadata; nothing where it says that it is of another topic, as a mirror translates that topic's progress."""
+    return (metadata or "") if Mark.of(metadata).topic_id in ("", topic_id) else ""
+
+
 def at_offset(names: TopicNames, place: Place, offset: int) -> Chosen:
     """Beginning, end, or any offset."""
     is_wheel = names.kind(place[0]) is TopicKind.WHEEL
@@ -107,18 +112,27 @@ def at_offset(names: TopicNames, place: Place, offset: int) -> Chosen:
 
 
 def due_after(
-    names: TopicNames, place: Place, log: Log, undelivered: int | None, committed: str, due_by_ms: int, now_ms: int
+    names: TopicNames,
+    place: Place,
+    log: Log,
+    undelivered: int | None,
+    committed: str,
+    due_by_ms: int,
+    now_ms: int,
+    *,
+    is_copied: bool = False,
 ) -> Chosen:
     """Everything due by a time counts as delivered, and nothing else; the wheel is read again from the log's beginning.
 
     Args:
         undelivered: the `first_undelivered`.
         committed: the metadata; where it can be read, what it says of how records were timed goes on to hold.
+        is_copied: whether the log is, or may be, a copy of another cluster's.
     """
     offset = log.end_offset if undelivered is None else undelivered
     metadata = SET_BY_OPERATOR
     if names.kind(place[0]) is TopicKind.WHEEL:
-        metadata = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms).encode()
+        metadata = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms, is_copied=is_copied).encode()
     at = moment(due_by_ms, UTC)
     return Chosen(offset, metadata, f"goes on at offset {offset}; of what lies before, what was due after {at} waits")
 

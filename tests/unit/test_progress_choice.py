@@ -13,6 +13,7 @@ from sidecar.cli.progress_choice import (
     at_offset,
     due_after,
     first_undelivered,
+    of_this_log,
     remaining,
     stamped_by_ms,
     stamps_of,
@@ -87,6 +88,21 @@ def test_due_after_a_time_the_wheel_is_read_again_from_the_logs_beginning() -> N
     assert (chosen.offset, read.lowest_needed, read.watermark) == (5, 2, (1_001, -1))
     assert (read.plans, read.begun_ms, Mark.of(chosen.metadata)) == (PROGRESS.plans, 2_000, Mark())
     assert "what was due after 1970-01-01T00:00:01.000+00:00 waits" in chosen.words
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_copy_of_another_clusters_log_is_known_for_one(is_copied: bool) -> None:
+    chosen = due_after(NAMES, WHEEL, Log(2, 9), 5, "", 1_000, 2_000, is_copied=is_copied)
+    assert WheelProgress.read(chosen.metadata, chosen.offset).is_copied == is_copied
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kept"),
+    [(METADATA, ""), (Mark("this").put_on("{}"), '{"t":"this"}'), (PROGRESS.encode(), PROGRESS.encode()), (None, "")],
+)
+def test_progress_of_another_topic_tells_nothing_of_this_one(metadata: str | None, kept: str) -> None:
+    """As a mirror brings it that translates offsets: it leaves the metadata as it is."""
+    assert of_this_log(metadata, "this") == kept
 
 
 @pytest.mark.parametrize(

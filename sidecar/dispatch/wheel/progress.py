@@ -36,6 +36,9 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     plans: Plans = msgspec.field(name="p", default=NO_PLANS)
     is_set: bool = msgspec.field(name="set", default=False)
     """Whether an operator has set it, who need not know the plan: the sidecar that begins there does."""
+    is_copied: bool = msgspec.field(name="copied", default=False)
+    """Beside `is_set`: whether the log is a copy of another cluster's, where its records have other offsets and so roll
+    at other times within the spread."""
     hits_ahead: tuple[Offset, ...] = msgspec.field(name="h", default=())
     """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
     beyond that, so that they would find nothing when they are read again."""
@@ -67,11 +70,13 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if metadata in ("", SET_BY_OPERATOR):
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)), begun_ms=now_ms)
         progress = cls.read(metadata, committed_offset)
-        plans = progress.plans if progress.plans.since else Plans(((progress.lowest_needed, plan),))
+        # What the latest time of all that it may have rolled at has not passed is taken for not rolled, so is not lost.
+        first = msgspec.structs.replace(plan, spread_ms=0) if progress.is_copied else plan
+        plans = progress.plans if progress.plans.since else Plans(((progress.lowest_needed, first),))
         changed = plans.changed(committed_offset, plan)
         if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
             changed = plans
-        return msgspec.structs.replace(progress, plans=changed, is_set=False)
+        return msgspec.structs.replace(progress, plans=changed, is_set=False, is_copied=False)
 
     @classmethod
     def read(cls, metadata: str, committed_offset: int) -> "WheelProgress":
@@ -88,24 +93,31 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return progress
 
     @classmethod
-    def due_after(cls, due_by_ms: int, begin_offset: int, committed: str, now_ms: int) -> "WheelProgress":
+    def due_after(
+        cls, due_by_ms: int, begin_offset: int, committed: str, now_ms: int, *, is_copied: bool = False
+    ) -> "WheelProgress":
         """Progress that begins now, for an operator who knows by when what was due has been delivered.
 
         Args:
             begin_offset: the log's beginning.
             committed: the metadata before; if it can be read, records are timed as it says, and what it calls
                 ``buried`` is not brought again.
+            is_copied: whether the log is, or may be, a copy of another cluster's.
         """
         try:
             before = msgspec.json.decode(committed, type=cls)
         except (msgspec.MsgspecError, RecursionError):
             before = cls(lowest_needed=begin_offset)
+        plans = before.plans
+        if is_copied and plans.since and plans.since[0][1].spread_ms:  # of a start that did not know
+            plans = NO_PLANS
         buried = [before.lowest_needed + ahead - begin_offset for ahead in before.buried]
         return cls(
             watermark=(due_by_ms + 1, -1),
             lowest_needed=begin_offset,
-            plans=before.plans,
+            plans=plans,
             is_set=True,
+            is_copied=is_copied and not plans.since,
             buried=tuple(ahead for ahead in buried if ahead >= 0),
             begun_ms=now_ms,
         )
