@@ -4,7 +4,12 @@
     replaced      the message that a replacement brings
     postponed     due, but its destination takes nothing just now: tried again later
 
-Each carries what its message has to keep, and a proof that only sidecars of one group can make.
+Each carries what its message has to keep, and a proof that only sidecars of one group can make, of one topic.
+
+Copies of another topic, or of another group, come where a mirror has copied a wheel topic to another cluster, or where
+two groups read one. Each is a message of its own. But it tells that a replacement has been carried out, and it waits as
+it did where it was made: else a replaced message would come once for the replacement and once for its copy, and one
+that was postponed would count as delivered with the time at which it was due.
 """
 
 import hashlib
@@ -37,6 +42,13 @@ class Copied(NamedTuple):
     """Until when it is not rolled again; 0: its timestamp alone decides."""
 
 
+ELSEWHERE = -1
+"""The `Copied.origin_offset` of another topic's copies: theirs is an offset of a log that is not this one."""
+
+STRANGER_POSTPONED_AT_MOST_MS = 120_000
+"""Nobody else can postpone a message for longer after it was written: twice as long as a sidecar does at once."""
+
+
 class Copies:
     """Writes and reads what copies carry.
 
@@ -67,15 +79,19 @@ class Copies:
 
     def read(self, control: Mapping[str, bytes | None], offset: int, uniq_key: bytes) -> Copied | None:
         """What the record at this offset is a copy of; None where it is none of ours."""
-        origin, times = whole_number(control.get(TIMER_ORIGIN_OFFSET)), whole_number(control.get(TIMER_ROLL_TIMES))
-        not_before = whole_number(control.get(TIMER_NOT_BEFORE_MS))
-        if origin is None and times is None and not_before:
-            copied = Copied(None, 0, not_before)
-        elif origin is None or times is None or not 0 <= origin < offset or times < 0:
+        copied = _claimed(control)
+        if copied is None or (copied.origin_offset is not None and copied.origin_offset >= offset):
             return None
-        else:
-            copied = Copied(origin, times, not_before or 0, whole_number(control.get(TIMER_ROLL_AFTER_MS)) or 0)
         return copied if control.get(TIMER_ROLL_PROOF) == self._proof(uniq_key, copied) else None
+
+    @staticmethod
+    def read_another(control: Mapping[str, bytes | None], timestamp_ms: int) -> Copied | None:
+        """What a record says that is a copy, and none of ours; None where it says nothing of the kind."""
+        copied = _claimed(control)
+        if copied is None:
+            return None
+        not_before_ms = min(copied.not_before_ms, timestamp_ms + STRANGER_POSTPONED_AT_MOST_MS)
+        return Copied(None if copied.origin_offset is None else ELSEWHERE, 0, not_before_ms)
 
     def _proof(self, uniq_key: bytes, copied: Copied) -> bytes:
         keyed = self._keyed.copy()
@@ -86,3 +102,14 @@ class Copies:
             keyed.update(b"roll after %d " % copied.roll_after_ms)
         keyed.update(b"%d %d " % (origin, copied.roll_times) + uniq_key)
         return keyed.hexdigest().encode()
+
+
+def _claimed(control: Mapping[str, bytes | None]) -> Copied | None:
+    """What a record says of itself; None where that is nothing that a copy says."""
+    origin, times = whole_number(control.get(TIMER_ORIGIN_OFFSET)), whole_number(control.get(TIMER_ROLL_TIMES))
+    not_before = whole_number(control.get(TIMER_NOT_BEFORE_MS))
+    if origin is None and times is None and not_before:
+        return Copied(None, 0, not_before)
+    if origin is None or times is None or origin < 0 or times < 0:
+        return None
+    return Copied(origin, times, not_before or 0, whole_number(control.get(TIMER_ROLL_AFTER_MS)) or 0)

@@ -56,7 +56,8 @@ class Schedule(NamedTuple):
     roll_times: int
     """How often it has been rolled."""
     origin_offset: int
-    """The offset of the record as it was scheduled, or of its replacement; its own where it is that record."""
+    """The offset of the record as it was scheduled, or of its replacement; its own where it is that record. `ELSEWHERE`
+    where another topic's copy names it."""
     not_before_ms: int
     """Until when it is postponed; 0: it is not."""
     roll_after_ms: int
@@ -165,10 +166,12 @@ class WheelParser:
         if isinstance(partition, Rejection):
             return partition
         uniq_key = control.get(UNIQ_KEY) or self._id_format % offset
-        copied = None
+        copied = strange = None
         if TIMER_ROLL_PROOF in control:
             copied = self._copies.read(control, offset, uniq_key)
-            self.strange_copies += copied is None
+            if copied is None:
+                self.strange_copies += 1
+                strange = self._copies.read_another(control, timestamp_ms)
         due_ms = self._due_ms(control, timestamp_ms, plan)
         if isinstance(due_ms, Rejection):
             return due_ms
@@ -179,7 +182,7 @@ class WheelParser:
                 ErrorCode.DELAY_TOO_LONG,
                 f"with a timestamp of {timestamp_ms} the record would be due after the year 9999",
             )
-        origin_offset, roll_times, not_before_ms, roll_after_ms = copied or (offset, 0, 0, 0)
+        origin_offset, roll_times, not_before_ms, roll_after_ms = copied or strange or (offset, 0, 0, 0)
         if origin_offset is None:
             origin_offset = offset
         waits = not_before_ms, roll_after_ms

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tests.support.command import timewheel
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
-from tests.support.wheel import Produced, cancel, now_ms, timed, wheel_topic
+from tests.support.wheel import Produced, cancel, now_ms, replacement, timed, wheel_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -39,8 +39,12 @@ def half_delivered(kafka: Kafka, prefix: str, sidecar: SidecarProcess, destinati
     kafka.produce(level(prefix, 1, destination, name) for name in names("level-out"))
     kafka.produce(level(prefix, 2, destination, name) for name in names("level-waits"))
     kafka.produce(cancel(prefix, name) for name in names("cancelled"))
-    kafka.read([destination], 2 * COUNT)
-    wait_until(lambda: sidecar.pending() == COUNT, "the cancels are carried out")
+    for kind, delay_ms in (("replaced-out", 500), ("replaced-waits", WAITS_MS)):
+        when = "TIMER_DELAY_MS", delay_ms
+        kafka.produce(timed(prefix, destination, name, ("TIMER_DELAY_MS", 2 * WAITS_MS)) for name in names(kind))
+        kafka.produce(replacement(prefix, destination, name, when, value=b"new") for name in names(kind))
+    kafka.read([destination], 3 * COUNT)
+    wait_until(lambda: sidecar.pending() == 2 * COUNT, "cancels and replacements are carried out")
     assert sidecar.terminate()[0] == 0
     return now_ms()
 
@@ -60,7 +64,27 @@ def set_due_after(kafka: Kafka, prefix: str, sidecar: SidecarProcess, at_ms: int
     wait_until(chosen, "progress is set once no sidecar is a member", 30)
 
 
-EXPECTED = [*names("wheel-out"), *names("level-out"), *names("wheel-waits"), *names("level-waits")]
+def progress(kafka: Kafka, group_id: str) -> list[TopicPartition]:
+    """What a group has committed."""
+    asked = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
+    return list(asked[group_id].result(10).topic_partitions)
+
+
+def translate_progress(kafka: Kafka, prefix: str, group_id: str, other: str) -> None:
+    """As MirrorMaker 2 does where it is not told to leave the group out: the metadata remain those of the originals."""
+    translated = [
+        TopicPartition(place.topic.replace(prefix, other, 1), place.partition, place.offset // 2, place.metadata)
+        for place in progress(kafka, group_id)
+    ]
+    of_copies = [place for place in translated if place.topic in kafka.topics()]
+    asked = kafka.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{group_id}.other", of_copies)])
+    asked[f"{group_id}.other"].result(10)
+
+
+EXPECTED = [
+    *(name for kind in ("wheel", "level", "replaced") for name in names(f"{kind}-out")),
+    *(name for kind in ("wheel", "level", "replaced") for name in names(f"{kind}-waits")),
+]
 
 
 @pytest.mark.parametrize("is_disk_kept", [True, False])
@@ -116,7 +140,11 @@ def test_copies_of_the_schedule_topics_are_gone_on_with_where_the_others_sidecar
                     headers=record.headers,
                 )
         assert producer.flush(30) == 0
+        translate_progress(kafka, prefix, group_id, other)
         set_due_after(kafka, other, copied, stopped_ms)
+        told = {place.topic: json.loads(place.metadata or "") for place in progress(kafka, f"{group_id}.other")}
+        assert told[wheel_topic(other)]["copied"]
+        assert not any("t" in metadata for metadata in told.values()), "nothing is left of the other topics' progress"
         copied.start()
         judge(EXPECTED, kafka.read([destination], len(EXPECTED), 60)).assert_exactly_once()
         assert copied.pending() == 0

@@ -71,6 +71,8 @@ class Cancels:
         """Replacements that have found something and may have been carried out before, by offset."""
         self._replacing: set[int] = set()
         """Offsets of the replacements in force."""
+        self._named: dict[tuple[bytes, int, str], list[int]] = {}
+        """Replacements from before ``known_from``, in order, by what their message is."""
         self._carried_out: set[int] = set()
         """Those of them whose message has come."""
 
@@ -88,6 +90,8 @@ class Cancels:
 
     def keep(self, pending: Pending, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
+        if isinstance(pending.request, Replace) and pending.offset < self._known_from:
+            self._named.setdefault(_message_of(pending.request.schedule), []).append(pending.offset)
         may_come = pending.uniq_key in self._on_their_way or pending.uniq_key in self._brought
         if not may_come and (pending.offset < self._open_from or position >= self._known_from):
             return False
@@ -176,6 +180,17 @@ class Cancels:
                 self._tombstones[offset] = Tombstone(hit.offset, offset)
         return hit
 
+    def replaced_by(self, schedule: Schedule, offset: int) -> int:
+        """The replacement that another topic's copy brings, which names an offset of that topic's; else its own offset.
+
+        As in `copy_read` it is one of which it is not known whether it was carried out.
+        """
+        for named in self._named.get(_message_of(schedule), ()) if offset < self._known_from else ():
+            is_open = named in self._in_doubt or (named in self._replacing and named not in self._carried_out)
+            if named < offset and is_open:
+                return named
+        return offset
+
     def is_buried(self, replacement: Pending) -> bool:
         """Whether its message is among the dead letters: it is carried out."""
         return replacement.offset in self._buried
@@ -197,6 +212,7 @@ class Cancels:
         """End the cancels that no copy can come for any more, and yield them."""
         if position < self._known_from:
             return
+        self._named = {}
         if not self._in_force:
             return
         brought: set[bytes] = set()
@@ -257,3 +273,7 @@ class Cancels:
 def speaks_of(request: Cancel | Replace, topic: str) -> bool:
     """Whether a cancel means a message for this topic; a replacement means whatever topic."""
     return isinstance(request, Replace) or request.real_topic in (None, topic)
+
+
+def _message_of(schedule: Schedule) -> tuple[bytes, int, str]:
+    return schedule.uniq_key, schedule.due_ms, schedule.topic

@@ -32,6 +32,7 @@ from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.dispatch.wheel.staging import Staging
 from sidecar.intake.alike import Alike
 from sidecar.intake.columns import FEW, stretches
+from sidecar.intake.copies import ELSEWHERE
 from sidecar.intake.headers import UNREADABLE, UNREADABLE_HEADERS, read_headers
 from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelParser
 from sidecar.intake.progress import Start
@@ -358,6 +359,11 @@ class WheelIntake:
         topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
         replayed = offset < self._replay_until
         window_ms = _rolls_from_ms(plan)
+        if origin_offset == ELSEWHERE:
+            if self._staging.cancels:  # the replacement may be one of them
+                self._take_in(now_ms)
+            origin_offset = self._cancels.replaced_by(Schedule(*parsed), offset)
+            parsed = (topic, partition, headers, uniq_key, due_ms, 0, origin_offset, not_before_ms, 0)
         # The wheel that it comes to may span less than the one that it was postponed by.
         act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
         if due_ms - timestamp_ms >= window_ms:

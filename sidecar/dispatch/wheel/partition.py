@@ -266,8 +266,9 @@ class WheelPartition:
             log.warning(
                 "copies of another group",
                 partition=self._name,
-                operator_action="let a single group_id read these schedule topics: every roll of a second one is a new "
-                "message to the first, and the other way round; if the other is gone, its last copies come once more",
+                operator_action="nothing, if a mirror has copied them from another cluster; else let a single group_id "
+                "read these schedule topics: every roll of a second one is a new message to the first, and the other "
+                "way round; if the other is gone, its last copies come once more",
             )
 
     def reached_end(self, offset: int) -> None:
