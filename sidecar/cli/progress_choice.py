@@ -65,7 +65,8 @@ def first_undelivered(names: TopicNames, topic: str, stamps: Iterable[Stamp], by
     """Where reading goes on, if what was stamped by a time has been read; None: at the end.
 
     Args:
-        stamps: from the first record on that is stamped later.
+        stamps: from the first on that is stamped later, be it a record or what ends a transaction: a mirror that lags
+            ends one later than its records were stamped.
         until_ms: what is stamped after that has a clock that is wrong.
     """
     if names.kind(topic) is TopicKind.WHEEL:
@@ -77,7 +78,8 @@ def _first_in_order(stamps: Iterable[Stamp], by_ms: int, until_ms: int) -> int |
     """The first record that is stamped later has held up all behind it, unless its stamp is no time that was."""
     first: int | None = None
     for stamp in stamps:
-        first = stamp.offset if first is None else first
+        if first is None and stamp.timestamp_ms > by_ms:
+            first = stamp.offset
         if by_ms < stamp.timestamp_ms <= until_ms:
             return stamp.offset
     return first

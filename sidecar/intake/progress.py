@@ -13,7 +13,8 @@ progress cannot have been forgotten, because nothing in it is older than what th
     < begin    any                                  STOP                         retention removed what was not read
     > end      any                                  STOP                         the topic was made anew, or truncated
     another    any                                  STOP                         the topic was made anew while a sidecar
-    topic's                                                                      read it, which committed once more
+    topic's                                                                      read it, which committed once more; or
+                                                                                 a mirror has translated offsets
     in range   of other records than were read      STOP                         an unclean election has cost the log
                                                                                  its end, and it has grown again
 
@@ -170,7 +171,8 @@ def decide_start(
             return begins
         return Stop(
             f"progress is at offset {committed_offset} of another topic of this name: this one was created anew, while "
-            "a sidecar read the other, and which of its records have been delivered is not known"
+            "a sidecar read the other, or is a mirror's copy, which has translated the other's offsets; which of its "
+            "records have been delivered is not known"
         )
     if committed_offset < log.begin_offset:
         return Stop(
