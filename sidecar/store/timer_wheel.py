@@ -333,7 +333,6 @@ class TimerWheel:
             for half in (slice(None, len(positions) // 2), slice(len(positions) // 2, None)):
                 self._place(times_ms[half], positions[half], num_deltas[half])
             return
-        num[indexes[fresh]] = 0
         # Of several values for one place NumPy leaves the last: backwards that is the slot's first record.
         self._slots["first_pos"][indexes[fresh][::-1]] = positions[fresh][::-1]
         self._slots["last_pos"][indexes] = positions

@@ -3,12 +3,13 @@
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.clock import SystemClock
-from sidecar.errors import ClientsLostError, UsageError
+from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.intake.assignment import Assignment, SourceFactory
 from sidecar.intake.enqueue_get import PIECE_RECORDS, EnqueueGet
+from sidecar.intake.held_back import HELD_BACK_AFTER_MS
 from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
@@ -18,6 +19,7 @@ from sidecar.source import Source
 from tests.support.logged import logged
 
 BATCH_RECORDS, BATCH_BYTES = 5_000, 8_000_000
+WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 
 
 class Fetched:
@@ -135,6 +137,29 @@ def test_a_source_may_ask_for_whole_batches_while_its_records_come(partition: in
     assert set(consumer.asked) == {asked}
 
 
+def test_a_source_that_asks_for_whole_batches_has_to_be_among_the_last_that_were_read() -> None:
+    intake = reading(consumer := Fetched())
+    intake._readings[WHEEL, 0] = Reading(cast(Source, Asking()), Start(0, ""))
+    intake.read(0)
+    consumer.fetched = 0
+    intake.read(0)
+    consumer.fetched = 1_000_000
+    consumer.asked.clear()
+    intake.read(0)
+    assert set(consumer.asked) == {PIECE_RECORDS}
+
+
+def test_what_follows_the_record_that_was_waited_for_is_read_with_it() -> None:
+    class Slow(Fetched):
+        def poll(self, timeout_s: float) -> Message | None:
+            self.fetched = 10
+            return self.consume(1, 0)[0]
+
+    intake = reading(Slow(fetched=0))
+    intake._readings[WHEEL, 0] = Reading(cast(Source, Asking()), Start(0, ""))
+    assert intake.read(1.0) == 10
+
+
 class Full(Asking):
     """A source that has no room."""
 
@@ -150,6 +175,148 @@ def test_what_a_full_source_leaves_is_not_counted_as_taken_in() -> None:
     assert intake._metrics.ingested.labels("SCHEDULE_TOPIC_XXXX-wheel")._value.get() == 0
 
 
+def test_nothing_counts_as_taken_in_where_the_store_fails() -> None:
+    class Failing(Full):
+        is_recovering = False
+
+        def offer(self, messages: list[Message], now_ms: int) -> None:
+            raise OSError
+
+        def close(self) -> None:
+            pass
+
+    intake = reading(consumer := Fetched(fetched=10))
+    consumer.pause = lambda _partitions: None  # type: ignore[attr-defined]
+    partition = intake._readings[WHEEL, 0] = Reading(cast(Source, Failing()), Start(0, ""))
+    intake.read(0)
+    assert intake._metrics.ingested.labels(WHEEL)._value.get() == 0
+    assert (intake._readings, partition.is_behind) == ({}, False)
+
+
+class Waiting(Asking):
+    """A source that takes no more than it may, and leaves the rest for the end of the transaction in hand."""
+
+    is_recovering = False
+
+    def __init__(self, may_take: int = 1_000_000) -> None:
+        self.may_take = may_take
+        self.position = 0  # type: ignore[misc]
+        self.offered: list[list[int | None]] = []
+        self.ends: list[int] = []
+
+    def offer(self, messages: list[Message], now_ms: int) -> None:
+        self.offered.append([message.offset() for message in messages])
+        self.position = min((messages[-1].offset() or 0) + 1, self.may_take)  # type: ignore[misc]
+
+    def reached_end(self, offset: int) -> None:
+        self.ends.append(offset)
+
+    def close(self) -> None:
+        pass
+
+
+class Given(Fetched):
+    """A consumer that hands out these, each list by one call."""
+
+    def __init__(self, *batches: list[Message]) -> None:
+        super().__init__()
+        self.batches = list(batches)
+        self.sought: list[int] = []
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        return self.batches.pop(0) if self.batches else []
+
+    def seek(self, place: TopicPartition) -> None:
+        self.sought.append(place.offset)
+
+
+def records(*offsets: int) -> list[Message]:
+    return [Message(topic=WHEEL, partition=0, offset=offset, timestamp=(2, 1)) for offset in offsets]
+
+
+def end_at(offset: int) -> Message:
+    return Message(topic=WHEEL, partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+def test_what_a_source_has_left_is_offered_again_before_what_came_behind_it() -> None:
+    intake = reading(Given(records(0, 1, 2), [*records(3, 4), end_at(5)]))
+    source = Waiting(may_take=1)
+    intake._readings[WHEEL, 0] = Reading(cast(Source, source), Start(0, ""))
+    assert intake.read(0) == 1
+    assert intake.read(0) == 0
+    source.may_take = 2
+    intake.go_on()
+    assert (source.offered, source.ends) == ([[0, 1, 2], [1, 2]], [])
+    source.may_take = 10
+    intake.go_on()
+    assert (source.offered[2:], source.ends) == ([[2], [3, 4]], [5])
+    intake.go_on()
+    assert len(source.offered) == 4
+    assert intake._metrics.ingested.labels(WHEEL)._value.get() == 5
+
+
+def test_what_comes_in_the_very_call_that_assigns_a_partition_is_read_anew() -> None:
+    """It may be of an assignment before, from elsewhere in the log."""
+
+    class Assigning(Given):
+        def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+            self.on_assign = callbacks["on_assign"]
+
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            pass
+
+        def consume(self, count: int, timeout_s: float) -> list[Message]:
+            if len(self.batches) == 2:
+                self.on_assign(self, [TopicPartition(WHEEL, 0)])
+            return super().consume(count, timeout_s)
+
+    class Starts:
+        def find(self, places: list[tuple[str, int]]) -> dict[tuple[str, int], object]:
+            return dict.fromkeys(places, Start(0, "{}"))
+
+    source = Waiting()
+    consumer = Assigning(records(7, 8), records(0, 1))
+    intake = reading(consumer, Starts(), lambda *_: cast(Source, source))
+    assert intake.read(0) == 0
+    assert consumer.sought == [0]
+    assert intake.read(0) == 2
+    assert source.offered == [[0, 1]]
+
+
+def test_where_reading_ends_is_where_it_is_held_back_until_it_goes_on() -> None:
+    intake = reading(Given([end_at(0)], records(0, 1)))
+    partition = intake._readings[WHEEL, 0] = Reading(cast(Source, Waiting()), Start(0, ""))
+    intake.read(0)
+    assert [partition.held_back.look(2, now_ms) for now_ms in (0, HELD_BACK_AFTER_MS)] == [False, True]
+    intake.read(0)
+    assert not partition.held_back.look(2, 2 * HELD_BACK_AFTER_MS)
+
+
+def test_a_broker_that_hands_out_records_answers() -> None:
+    intake = reading(Given([end_at(0)], records(0)))
+    intake._readings[WHEEL, 0] = Reading(cast(Source, Waiting()), Start(0, ""))
+    intake._health.broker_is_silent("timed out")
+    intake.read(0)
+    assert intake._health.broker_error == "timed out"
+    intake.read(0)
+    assert intake._health.broker_error == ""
+
+
+def test_the_end_of_a_log_is_not_known_before_the_first_fetch() -> None:
+    class Asked(Fetched):
+        ends: list[int | KafkaError]
+
+        def get_watermark_offsets(self, place: TopicPartition, cached: bool) -> tuple[int, int]:
+            end = self.ends.pop(0)
+            if isinstance(end, KafkaError):
+                raise KafkaException(end)
+            return 0, end
+
+    intake = reading(consumer := Asked())
+    consumer.ends = [OFFSET_INVALID, KafkaError(KafkaError._STATE), 0, 7]
+    assert [intake.known_end((WHEEL, 0)) for _ in range(4)] == [None, None, 0, 7]
+
+
 def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
     class Read:
         """A record as librdkafka gives it; one that is made has no epoch."""
@@ -163,9 +330,6 @@ def test_what_was_read_last_is_remembered_with_its_leaders_epoch() -> None:
         assert partition.mark == Mark("one")
     partition.remember(cast(Message, Read(7, 3)))
     assert partition.mark == Mark("one", LastRead(7, 107, 3))
-
-
-WHEEL = "SCHEDULE_TOPIC_XXXX-wheel"
 
 
 def opened_at(committed: int, position: int, last: LastRead | None, begin: int = 0) -> Reading:
@@ -342,7 +506,7 @@ def test_a_partition_is_handed_all_of_its_records_at_once_though_others_stand_be
         record("1", 0, 3),
         record("wheel", 1, 8),
     ]
-    read += [end("wheel", 1, 9), record("wheel", 0, 2), record("wheel", 1, 9), record("wheel", 1, 10), end("1", 0, 4)]
+    read += [end("wheel", 1, 9), record("wheel", 1, 9), record("wheel", 0, 2), record("wheel", 1, 10), end("1", 0, 4)]
     runs = reading(Fetched())._runs(read)
     assert [(run.place, [message.offset() for message in run.messages], run.end_offset) for run in runs] == [
         (("wheel", 0), [0, 1, 2], None),
@@ -373,3 +537,41 @@ def test_where_the_group_does_not_let_it_in_the_advice_fits(code: int, advice: s
 def test_a_session_timeout_that_the_brokers_do_not_allow_is_a_setting_to_correct() -> None:
     with pytest.raises(UsageError, match="session_timeout is not one that the brokers allow"):
         reading(Fetched())._runs([Message(error=KafkaError(KafkaError.INVALID_SESSION_TIMEOUT))])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError.FENCED_INSTANCE_ID),
+        KafkaError(KafkaError._FATAL, "Static consumer fenced by other consumer with same group.instance.id"),
+    ],
+)
+def test_another_process_under_this_identity_is_told_as_that(error: KafkaError) -> None:
+    with pytest.raises(DataDirectoryError, match="another process has taken this sidecar's identity"):
+        reading(Fetched())._runs([Message(error=error)])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError._FATAL, "something else"),
+        KafkaError(KafkaError._STATE, "flagged", True),
+        KafkaError(KafkaError._MAX_POLL_EXCEEDED),
+        KafkaError(KafkaError.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_consumer_that_is_of_no_more_use_ends_the_session(error: KafkaError) -> None:
+    with pytest.raises(ClientsLostError, match="consumer: "):
+        reading(Fetched())._runs([Message(error=error)])
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET])
+def test_a_partition_whose_offset_the_log_does_not_have_stops_and_the_others_go_on(code: int) -> None:
+    intake = reading(Fetched())
+    error = KafkaError(code, "gone")
+    runs = intake._runs([Message(topic=WHEEL, partition=3, error=error), *records(0)])
+    assert [run.place for run in runs] == [(WHEEL, 0)]
+    assert intake._health.stopped == {f"{WHEEL}-3": "out of the log's range: gone"}
+    intake._runs([Message(error=error)])  # of no partition: there is nothing to stop
+    assert len(intake._health.stopped) == 1
+    assert intake._health.broker_error == "gone"

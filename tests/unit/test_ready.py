@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sidecar.dispatch.wheel.ready import STEPS_AT_A_TIME, Joined, Ready
-from sidecar.records import Outgoing
+from sidecar.records import Outgoing, encode_record
+from sidecar.sizes import size_of
 from sidecar.store.id_hash import hash_ids
 from sidecar.store.timer_store import TimerStore
 from tests.support.timer_store import PRECISION_MS, a_store, put, record
@@ -89,6 +90,24 @@ def test_no_more_is_read_than_a_transaction_takes(store: TimerStore, monkeypatch
     assert disk.asked == [20, 10, 1]
 
 
+def test_what_has_joined_goes_out_in_its_millisecond(store: TimerStore) -> None:
+    ready = loaded(store, [SLOT_MS])
+    join(store, ready, SLOT_MS + 5, 1)
+    assert keys(ready.take(SLOT_MS + 4, MANY, MANY)) == [(SLOT_MS, 0)]
+    assert keys(ready.take(SLOT_MS + 5, MANY, MANY)) == [(SLOT_MS + 5, 1)]
+
+
+def test_no_more_bytes_are_taken_than_a_transaction_takes_but_for_those_of_its_last_record(store: TimerStore) -> None:
+    ready = loaded(store, [SLOT_MS] * 10)
+    size_bytes = len(encode_record(record(SLOT_MS, 0)))
+    assert len(ready.take(SLOT_MS, MANY, 2 * size_bytes)) == 2
+    assert len(ready.take(SLOT_MS, MANY, 2 * size_bytes + 1)) == 3
+    assert len(ready.take(SLOT_MS, MANY, MANY)) == 5
+    for offset in range(10, 15):
+        join(store, ready, SLOT_MS + 1, offset)
+    assert len(ready.take(SLOT_MS + 1, MANY, 2 * size_of(record(SLOT_MS + 1, 0)))) == 2
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_it_gives_what_a_sorted_list_gives(store: TimerStore, seed: int) -> None:
     chance = random.Random(seed)
@@ -98,7 +117,7 @@ def test_it_gives_what_a_sorted_list_gives(store: TimerStore, seed: int) -> None
     next_offset, now_ms = len(times_ms), SLOT_MS
     while waiting:
         now_ms += chance.randrange(200)
-        match chance.randrange(4):
+        match chance.randrange(5):
             case 0:
                 act_ms = max(now_ms, waiting[0][0]) + chance.randrange(500)
                 join(store, ready, act_ms, next_offset)
@@ -107,20 +126,70 @@ def test_it_gives_what_a_sorted_list_gives(store: TimerStore, seed: int) -> None
             case 1:
                 ready.prepare(now_ms + chance.randrange(100), chance.randrange(1, 20), chance.choice([1, MANY]))
             case 2:
-                gone = chance.choice(waiting)[1]
-                ready.drop(lambda record, gone=gone: record[6] == gone, hash_ids([b"%d" % gone]))  # type: ignore[misc]
-                waiting = [key for key in waiting if key[1] != gone]
+                gone = chance.choice(waiting)
+                everybody = hash_ids([b"%d" % offset for _, offset in waiting])
+                removed = ready.drop(lambda record, gone=gone: record[6] == gone[1], everybody)  # type: ignore[misc]
+                assert removed.act_ms.tolist() == [gone[0]]
+                waiting.remove(gone)
             case 3:
                 limit = chance.randrange(1, 30)
                 due = [key for key in waiting if key[0] <= now_ms][:limit]
                 assert keys(ready.take(now_ms, limit, MANY)) == due
                 if chance.random() < 0.3:
+                    # What is in hand is left alone.
+                    everybody = hash_ids([b"%d" % offset for _, offset in waiting])
+                    last = max(offset for _, offset in waiting)
+                    ready.drop(lambda record, last=last: record[6] == last, everybody)  # type: ignore[misc]
+                    waiting = [key for number, key in enumerate(waiting) if number < len(due) or key[1] != last]
                     ready.put_back()
                 else:
                     ready.confirm()
                     waiting = waiting[len(due) :]
-        assert ready.waiting == len(waiting)
+            case 4:
+                before = ready.snapshot()
+                ready.drop(lambda record: record[6] % 2 == 0, hash_ids([b"%d" % key[1] for key in waiting]))
+                ready.restore(before)
+        joined = sum(offset >= len(times_ms) for _, offset in waiting)
+        assert (ready.joined, ready.joined_bytes) == (joined, joined * size_of(record(now_ms, 0)))
+        assert (
+            sorted(ready.times_ms().tolist()) == sorted(ready.pending().act_ms) == [time_ms for time_ms, _ in waiting]
+        )
+        assert ready.waiting == sum(count for _, count in ready.count_topics()) == len(waiting)
         assert ready.next_ms == (waiting[0][0] if waiting else None)
+
+
+def test_what_the_watermark_says_is_done_is_passed_over(store: TimerStore) -> None:
+    put(store, [record(SLOT_MS + after_ms, offset) for offset, after_ms in enumerate([1, 2, 2, 3])])
+    for watermark, left in (((SLOT_MS + 2, 1), [(SLOT_MS + 2, 2), (SLOT_MS + 3, 3)]), ((SLOT_MS + 3, 3), [])):
+        ready = Ready(store, watermark)
+        ready.load(SLOT_MS, MANY)
+        assert ready.next_ms == (left[0][0] if left else None)
+        assert keys(ready.take(SLOT_MS + 3, MANY, MANY)) == left
+
+
+def test_no_more_slots_are_loaded_than_hold_enough(store: TimerStore) -> None:
+    ready = loaded(store, [SLOT_MS] * 3 + [SLOT_MS + PRECISION_MS] * 3, until_ms=SLOT_MS - 1)
+    ready.load(SLOT_MS + PRECISION_MS, 3)
+    assert ready.waiting == 3
+    ready.load(SLOT_MS + PRECISION_MS, 4)
+    assert ready.waiting == 6
+
+
+def test_it_is_loaded_as_far_as_was_asked_for_by_whole_slots(store: TimerStore) -> None:
+    """What arrives before that joins, with its payload; in the midst of a slot it would be loaded with it once more."""
+    ready = loaded(store, [SLOT_MS + 20 * PRECISION_MS], until_ms=SLOT_MS)
+    assert ready.loaded_until_ms == SLOT_MS
+    ready.load(SLOT_MS + 5 * PRECISION_MS + 300, MANY)
+    assert ready.loaded_until_ms == SLOT_MS + 5 * PRECISION_MS
+
+
+@pytest.mark.parametrize("beyond_ms", [0, PRECISION_MS, 10**9])
+def test_a_clock_that_leaps_over_a_lap_passes_over_nothing(store: TimerStore, beyond_ms: int) -> None:
+    ready = loaded(store, [SLOT_MS])
+    far_ms = ready.loaded_until_ms + store.lap_ms + beyond_ms
+    put(store, [record(far_ms, 1)])
+    ready.load(far_ms, MANY)
+    assert keys(ready.take(far_ms, MANY, MANY)) == [(SLOT_MS, 0), (far_ms, 1)]
 
 
 def test_a_slot_is_loaded_step_by_step_while_something_is_due(

@@ -1,5 +1,6 @@
 """The timer wheel's slots. The figures are those of RocketMQ's TimerWheelTest."""
 
+import errno
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from sidecar.store.errors import SlotConflict, WrongFileSize
-from sidecar.store.files import RealFileSystem
+from sidecar.store.files import RealFileSystem, RealMappedFile
 from sidecar.store.layout import EMPTY_SLOT, MAGIC_DELETE, Int64Array
 from sidecar.store.timer_log import TimerLog, in_log_order
 from sidecar.store.timer_wheel import TimerWheel
@@ -32,8 +33,11 @@ def anew(path: Path, wheel: TimerWheel) -> TimerWheel:
     return a_wheel(path)
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[TimerWheel]:
+@pytest.fixture(params=[(256, 65_536), (4, 16)], ids=["in one look", "in several"])
+def wheel(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TimerWheel]:
+    first, last = request.param
+    monkeypatch.setattr("sidecar.store.timer_wheel._FIRST_CHUNK_SLOTS", first)
+    monkeypatch.setattr("sidecar.store.timer_wheel._LAST_CHUNK_SLOTS", last)
     made = a_wheel(tmp_path)
     yield made
     assert made.check() == []
@@ -159,6 +163,36 @@ def test_flushed_and_reopened_it_is_identical(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_new_wheels_name_becomes_durable_with_its_bytes_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: list[str] = []
+    monkeypatch.setattr(RealFileSystem, "sync_directory", lambda _fs, path: durable.append(path.name))
+    monkeypatch.setattr(RealMappedFile, "flush", lambda _map: durable.append("bytes"))
+    wheel = a_wheel(tmp_path)
+    wheel.flush()
+    wheel.flush()
+    wheel.close()
+    assert durable == ["bytes", tmp_path.name, "bytes"]
+    again = a_wheel(tmp_path)
+    again.flush()
+    again.close()
+    assert durable[3:] == ["bytes"]
+
+
+def test_a_wheel_that_the_disk_has_no_room_for_leaves_nothing_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(_fs: RealFileSystem, path: Path, size: int) -> None:
+        path.write_bytes(bytes(size // 2))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RealFileSystem, "allocate", half)
+    with pytest.raises(OSError, match="No space"):
+        a_wheel(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("slots", [SLOTS - 1, SLOTS + 1, 2 * SLOTS])
 def test_reopened_with_another_number_of_slots_it_is_refused_and_not_touched(tmp_path: Path, slots: int) -> None:
     wheel = a_wheel(tmp_path)
@@ -262,6 +296,28 @@ def test_next_occupied_sees_a_lap_ahead_and_no_further(wheel: TimerWheel) -> Non
     assert wheel.next_occupied(T_MS) == T_MS + LAP_MS - PRECISION_MS
 
 
+def test_what_was_found_empty_from_a_time_on_says_nothing_of_what_lies_before(wheel: TimerWheel) -> None:
+    put(wheel, [T_MS + 2 * PRECISION_MS, T_MS + 9 * PRECISION_MS], [0, 52])
+    assert wheel.next_occupied(T_MS + 5 * PRECISION_MS) == T_MS + 9 * PRECISION_MS
+    assert wheel.next_occupied(T_MS + 2 * PRECISION_MS) == T_MS + 2 * PRECISION_MS
+    assert wheel.next_occupied(T_MS) == T_MS + 2 * PRECISION_MS
+    assert wheel.next_occupied(T_MS + 6 * PRECISION_MS) == T_MS + 9 * PRECISION_MS
+
+
+def test_a_survey_looks_at_what_is_needed_before_now_and_counts_what_is_ahead_of_it(wheel: TimerWheel) -> None:
+    """The first of many positions does not stand in the first of many slots."""
+    slots_ahead = (40, 0, 25, 59, 10)
+    for at, ahead in enumerate(slots_ahead):
+        put(wheel, [T_MS + ahead * PRECISION_MS] * 2, [104 * at, 104 * at + 52])
+    starts_ms = [T_MS, T_MS + 5 * PRECISION_MS, T_MS + 50 * PRECISION_MS, T_MS + LAP_MS]
+    now_ms = T_MS + 25 * PRECISION_MS + 1
+    found = result_of(wheel.survey(starts_ms, now_ms, [T_MS + 41 * PRECISION_MS, T_MS + 59 * PRECISION_MS, 2**62]))
+    assert found == ((0, 0, 312, None), [2, 0, 2], T_MS + 59 * PRECISION_MS)
+    last_ms = T_MS + 59 * PRECISION_MS
+    assert result_of(wheel.survey([T_MS + LAP_MS], last_ms + 1, [2**62])) == ((None,), [0], last_ms)
+    assert result_of(wheel.survey([T_MS + LAP_MS], last_ms, [2**62])) == ((None,), [2], last_ms)
+
+
 def test_counts_per_bucket(wheel: TimerWheel) -> None:
     put(wheel, [T_MS + slot * PRECISION_MS for slot in (0, 0, 1, 2, 9, 9, 10, 59)], np.arange(8) * 52)
     assert wheel.counts(T_MS, T_MS + 6_000, 1_000).tolist() == [3, 1, 0, 0, 2, 1]
@@ -313,6 +369,21 @@ def test_fill_counts_deletes_and_refuses_two_laps_of_one_place(tmp_path: Path, c
     wheel.close()
 
 
+def test_what_was_known_of_an_empty_wheel_does_not_hold_once_it_is_filled(tmp_path: Path) -> None:
+    log = TimerLog(tmp_path / "timerlog", 1024, RealFileSystem())
+    records = new_records(1)
+    records["curr_write_time"] = T_MS
+    log.append(records)
+    wheel = a_wheel(tmp_path)
+    assert wheel.next_occupied(T_MS) is None
+    prepared = wheel.prepare_batch(int64(T_MS), int64(52), np.ones(1, np.int32))
+    wheel.fill(log.scan())
+    assert wheel.next_occupied(T_MS) == T_MS
+    with pytest.raises(RuntimeError, match="has changed"):
+        wheel.apply(prepared)
+    wheel.close()
+
+
 def test_a_slot_whose_messages_were_all_cancelled_is_empty_and_its_place_is_free(wheel: TimerWheel) -> None:
     put(wheel, [T_MS, T_MS], [0, 52])
     put(wheel, [T_MS, T_MS], [104, 156], -1)
@@ -353,14 +424,16 @@ def test_fill_gives_the_place_of_an_emptied_slot_to_another_lap(tmp_path: Path, 
 
 
 def test_all_occupied_slots_in_the_order_of_time_however_far_ahead(wheel: TimerWheel) -> None:
-    slots = [T_MS, T_MS + 500, T_MS + LAP_MS + 1_000, T_MS + 7 * LAP_MS + 2_000, T_MS + 7 * LAP_MS + 2_500]
+    slots = [T_MS, T_MS + 500, T_MS + LAP_MS + 1_000, T_MS + 7 * LAP_MS + 2_000, T_MS + 7 * LAP_MS + 22_500]
     for at, slot_ms in enumerate(slots):
         put(wheel, [slot_ms] * (at + 1), [52 * at] * (at + 1))
     for from_ms, expected in ((T_MS + 499, slots), (T_MS + 500, slots[1:]), (slots[-1] + 500, [])):
         assert [slot_ms for slot_ms in wheel.occupied_from(from_ms) if slot_ms is not None] == expected
     assert wheel.first_occupied(0) == slots[0]
     assert result_of(wheel.num_between(T_MS, slots[-1])) == 1 + 2 + 3 + 4
+    assert result_of(wheel.num_between(T_MS, T_MS + 501)) == 1
     assert result_of(wheel.num_between(T_MS + 500, 2**62)) == 2 + 3 + 4 + 5
+    assert wheel.counts(T_MS, T_MS + 8 * LAP_MS, 4 * LAP_MS).tolist() == [1 + 2, 0]
     survey = result_of(wheel.survey([T_MS + 499, T_MS + 500], T_MS + 1, [slots[2], slots[3] + 1]))
     assert survey == ((0, 52), [2, 3 + 4], slots[-1])
 
@@ -383,9 +456,14 @@ def test_check_names_slots_that_cannot_be(tmp_path: Path) -> None:
         file.seek(32 * (index + 1) + 16)
         file.write(b"\x33")
     wheel = a_wheel(tmp_path)
+    write_in_file(wheel, T_MS + 1_000, -1, 0, 0, 0, 0)
+    write_in_file(wheel, 0, -LAP_MS, 0, 0, 0, 0)
     problems = wheel.check()
     assert [problem.split(" (")[0] for problem in problems] == [
+        "slot 0: does not belong here",
         f"slot {index}: does not belong here",
+        f"slot {index + 2}: does not belong here",
         f"slot {index + 1}: first_pos lies behind last_pos or is none",
     ]
+    assert [len(wheel.check(timer_log_end)) for timer_log_end in (52, 51)] == [4, 5]
     wheel.close()
