@@ -16,7 +16,7 @@ RARE = {
     "tombstones_are_not_kept": 760,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 1_830,
     "a_checkpoint_lets_go_of_slots_that_are_on_the_wheel": 780,
-    "the_timer_log_is_not_checked": 1_050,
+    "the_timer_log_is_not_checked": 1_600,
     "payloads_are_not_checked": 40,
     "what_is_postponed_is_not_known_to_be_on_its_way": 240,
     "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 1_100,
