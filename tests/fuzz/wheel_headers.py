@@ -2,7 +2,7 @@
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, is_legal_topic_name
 from connectors.kafka import BY_KEY
-from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.copies import ELSEWHERE, Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
 from sidecar.plan import Plan
@@ -80,7 +80,7 @@ def _check_schedule(wanted: Schedule) -> None:
     assert wanted.uniq_key
     assert -(2**63) <= wanted.due_ms < 2**63
     assert not {name for name, _ in wanted.carried} & (CONTROL_HEADERS | GENERATED_HEADERS | {"UNIQ_KEY"})
-    if wanted.origin_offset == OFFSET:
+    if wanted.origin_offset in (OFFSET, ELSEWHERE):  # another topic's copy is a message of its own
         assert wanted.roll_times == 0
         assert wanted.due_ms - AT_MS <= PLAN.max_delay_ms
     else:
