@@ -213,10 +213,10 @@ def _seen(settings: Settings, places: Mapping[Place, Log], due_by_ms: int, now_m
         asked = sorted({topic for topic, _ in places})
         topic_ids, ends = cluster.topic_ids(asked), cluster.ends(asked)
         for place in places:
-            if names.kind(place[0]) is TopicKind.WHEEL:
-                with cluster.scan({place: (places[place].begin_offset, ends[place][1])}, lambda: 1) as batches:
-                    first = next(batches, [])
-                copied |= {place} if first and first[0].timestamp()[0] == TIMESTAMP_CREATE_TIME else set()
+            if names.kind(place[0]) is TopicKind.WHEEL and _is_copied(
+                cluster, place, places[place].begin_offset, ends[place][1]
+            ):
+                copied.add(place)
             by_ms = stamped_by_ms(names, settings.levels, place[0], due_by_ms)
             later = cluster.first_since(place, by_ms + 1)
             if later is not None:
@@ -226,6 +226,13 @@ def _seen(settings: Settings, places: Mapping[Place, Log], due_by_ms: int, now_m
     except DeadLettersError as error:
         raise KafkaUnreachableError(f"the schedule topics cannot be read: {error}") from error
     return _Seen(topic_ids, found, copied)
+
+
+def _is_copied(cluster: Cluster, place: Place, begin_offset: int, end_offset: int) -> bool:
+    """Whether a producer has stamped the first record of a log: a mirror is one."""
+    with cluster.scan({place: (begin_offset, end_offset)}, lambda: 1) as batches:
+        first = next(batches, [])
+    return bool(first) and first[0].timestamp()[0] == TIMESTAMP_CREATE_TIME
 
 
 def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen]) -> None:

@@ -134,7 +134,9 @@ def due_after(
     offset = log.end_offset if undelivered is None else undelivered
     metadata = SET_BY_OPERATOR
     if names.kind(place[0]) is TopicKind.WHEEL:
-        metadata = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms, is_copied=is_copied).encode()
+        copied_below = offset if is_copied else 0
+        progress = WheelProgress.due_after(due_by_ms, log.begin_offset, committed, now_ms, copied_below=copied_below)
+        metadata = progress.encode()
     at = moment(due_by_ms, UTC)
     return Chosen(offset, metadata, f"goes on at offset {offset}; of what lies before, what was due after {at} waits")
 

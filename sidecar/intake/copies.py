@@ -7,9 +7,9 @@
 Each carries what its message has to keep, and a proof that only sidecars of one group can make, of one topic.
 
 Copies of another topic, or of another group, come where a mirror has copied a wheel topic to another cluster, or where
-two groups read one. Each is a message of its own. But it tells that a replacement has been carried out, and it waits as
-it did where it was made: else a replaced message would come once for the replacement and once for its copy, and one
-that was postponed would count as delivered with the time at which it was due.
+two groups read one. Each is a message of its own. But one that a mirror has copied tells that a replacement has been
+carried out, and it waits as it did where it was made: else a replaced message would come once for the replacement and
+once for its copy, and one that was postponed would count as delivered with the time at which it was due.
 """
 
 import hashlib

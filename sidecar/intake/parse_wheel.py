@@ -148,12 +148,13 @@ class WheelParser:
         return self._alike.of_wheel(messages, headers)
 
     def parse(
-        self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan
+        self, headers: Headers, offset: int, timestamp_ms: int, plan: Plan, *, is_copied: bool = False
     ) -> Parsed | Cancel | Replace | Rejection:
         """What the record asks for.
 
         Args:
             timestamp_ms: the record's own, from which delays count.
+            is_copied: whether a mirror has copied it from another cluster; then another topic's copies may be true.
         """
         control = {name: value for name, value in headers if name in _NOTED}
         carried = [header for header in headers if header[0] not in _NOTED]
@@ -171,7 +172,7 @@ class WheelParser:
             copied = self._copies.read(control, offset, uniq_key)
             if copied is None:
                 self.strange_copies += 1
-                strange = self._copies.read_another(control, timestamp_ms)
+                strange = self._copies.read_another(control, timestamp_ms) if is_copied else None
         due_ms = self._due_ms(control, timestamp_ms, plan)
         if isinstance(due_ms, Rejection):
             return due_ms

@@ -2,7 +2,7 @@
 
 from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, is_legal_topic_name
 from connectors.kafka import BY_KEY
-from sidecar.intake.copies import ELSEWHERE, Copied, Copies
+from sidecar.intake.copies import ELSEWHERE, STRANGER_POSTPONED_AT_MOST_MS, Copied, Copies
 from sidecar.intake.parse import Parser
 from sidecar.intake.parse_wheel import Cancel, Replace, Schedule, WheelParser
 from sidecar.plan import Plan
@@ -64,6 +64,22 @@ def fuzz_one(data: bytes) -> None:
         _check_schedule(parsed.schedule)
     else:
         _check_schedule(Schedule(*parsed))
+    _check_among_copies(parsed, _KNOWING.parse(headers, OFFSET, AT_MS, PLAN, is_copied=True))
+
+
+def _check_among_copies(parsed: object, copied: object) -> None:
+    """Another topic's copy is a message of its own, but for whence it came and until when it waits."""
+    if copied == parsed:
+        return
+    if isinstance(parsed, Replace) and isinstance(copied, Replace):
+        assert copied.uniq_key == parsed.uniq_key
+        parsed, copied = parsed.schedule, copied.schedule
+    assert isinstance(parsed, tuple)
+    assert isinstance(copied, tuple)
+    own, told = Schedule(*parsed), Schedule(*copied)
+    assert told.origin_offset in (OFFSET, ELSEWHERE)
+    assert told.not_before_ms <= AT_MS + STRANGER_POSTPONED_AT_MOST_MS
+    assert told._replace(origin_offset=OFFSET, not_before_ms=0) == own
 
 
 def _check_the_short_way(parsed: object, headers: list[tuple[str, bytes | None]]) -> None:
@@ -80,7 +96,7 @@ def _check_schedule(wanted: Schedule) -> None:
     assert wanted.uniq_key
     assert -(2**63) <= wanted.due_ms < 2**63
     assert not {name for name, _ in wanted.carried} & (CONTROL_HEADERS | GENERATED_HEADERS | {"UNIQ_KEY"})
-    if wanted.origin_offset in (OFFSET, ELSEWHERE):  # another topic's copy is a message of its own
+    if wanted.origin_offset == OFFSET:
         assert wanted.roll_times == 0
         assert wanted.due_ms - AT_MS <= PLAN.max_delay_ms
     else:

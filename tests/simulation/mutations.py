@@ -477,6 +477,7 @@ MUTATIONS: Sequence[Mutation] = (
     what_is_postponed_is_not_known_to_be_on_its_way,
     what_a_cancel_had_taken_out_is_sent_by_a_rebuild,
     what_is_buried_in_place_of_a_copy_is_not_remembered,
+    a_copy_of_an_earlier_process_counts_as_ones_own,
     what_waits_for_the_end_of_a_transaction_is_forgotten,
     an_id_is_found_in_the_last_block_alone,
     a_log_forgets_a_segment_too_many,

@@ -16,11 +16,12 @@ RARE = {
     "tombstones_are_not_kept": 760,
     "a_checkpoint_lies_between_a_cancel_and_its_copy": 1_830,
     "a_checkpoint_lets_go_of_slots_that_are_on_the_wheel": 780,
-    "the_timer_log_is_not_checked": 1_600,
+    "the_timer_log_is_not_checked": 1_050,
     "payloads_are_not_checked": 40,
     "what_is_postponed_is_not_known_to_be_on_its_way": 240,
     "what_a_cancel_had_taken_out_is_sent_by_a_rebuild": 1_100,
     "what_is_buried_in_place_of_a_copy_is_not_remembered": 2_650,
+    "a_copy_of_an_earlier_process_counts_as_ones_own": 7_500,
     "a_cancel_that_could_not_be_written_down_leaves_a_gap": 4_250,
 }
 """Where to begin to look for what few histories meet."""

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.dispatch.wheel.progress import WheelProgress
-from sidecar.intake.copies import Copied, Copies
+from sidecar.intake.copies import STRANGER_POSTPONED_AT_MOST_MS, Copied, Copies
 from sidecar.plan import Plan, Plans
 from sidecar.records import OFFSET, TOPIC, VALUE, Outgoing
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, WHEEL, due, message, opened, sent
@@ -40,7 +40,7 @@ def cancel(offset: int) -> Message:
 
 def committed_after(log: Sequence[Message]) -> Committed:
     """What the operator's choice commits, with all of the log read by the time that it names."""
-    return len(log), WheelProgress.due_after(STOPPED_MS, 0, "", STOPPED_MS, is_copied=True).encode()
+    return len(log), WheelProgress.due_after(STOPPED_MS, 0, "", STOPPED_MS, copied_below=len(log)).encode()
 
 
 def begun(directory: Path, log: Sequence[Message], committed: Committed, plan: Plan = PLAN) -> WheelPartition:
@@ -119,6 +119,21 @@ def test_what_was_postponed_there_is_not_lost_with_the_time_at_which_it_was_due(
     assert [record[OFFSET] for record in delivered(wheel, STOPPED_MS + 2_000)] == [1, 2]
 
 
+def test_a_copy_postpones_for_two_minutes_after_it_was_written_at_most(tmp_path: Path) -> None:
+    log = [their_copy(0, SOON_MS, Copied(None, 0, 10**14))]
+    wheel = begun(tmp_path, log, committed_after(log))
+    assert delivered(wheel, NOW_MS + STRANGER_POSTPONED_AT_MOST_MS - 1) == []
+    assert [record[OFFSET] for record in delivered(wheel, NOW_MS + STRANGER_POSTPONED_AT_MOST_MS)] == [0]
+
+
+def test_what_comes_behind_the_copies_tells_nothing_by_its_word_alone(tmp_path: Path) -> None:
+    """Whoever may write to the topic can write it."""
+    log = [due(0, LATER_MS, uniq_key=b"m"), replacement(1, LATER_MS)]
+    wheel = begun(tmp_path, log, committed_after(log))
+    wheel.offer([their_copy(2, STOPPED_MS, Copied(None, 0, 10**14), b"at once")], STOPPED_MS)
+    assert b"at once" in [record[VALUE] for record in sent(wheel, STOPPED_MS)[0]]
+
+
 SPREAD = msgspec.structs.replace(PLAN, spread_ms=PLAN.roll_window_ms // 4)
 
 
@@ -142,10 +157,10 @@ def test_what_has_not_rolled_there_is_not_lost_where_its_offset_here_would_have_
 
 def test_what_a_start_that_did_not_know_has_committed_of_rolls_does_not_hold() -> None:
     committed = WheelProgress(lowest_needed=0, plans=Plans(((0, SPREAD),))).encode()
-    chosen = WheelProgress.due_after(STOPPED_MS, 0, committed, STOPPED_MS, is_copied=True)
-    assert (chosen.plans, chosen.is_copied) == (Plans(()), True)
+    chosen = WheelProgress.due_after(STOPPED_MS, 0, committed, STOPPED_MS, copied_below=9)
+    assert (chosen.plans, chosen.copied_below) == (Plans(()), 9)
     begun = WheelProgress.decode(chosen.encode(), 9, SPREAD, STOPPED_MS)
     assert [(since, plan.spread_ms) for since, plan in begun.plans.since] == [(0, 0), (9, SPREAD.spread_ms)]
-    assert (begun.is_set, begun.is_copied) == (False, False)
-    again = WheelProgress.due_after(STOPPED_MS, 0, begun.encode(), STOPPED_MS, is_copied=True)
-    assert (again.plans, again.is_copied) == (begun.plans, False)
+    assert (begun.is_set, begun.copied_below) == (False, 9)
+    again = WheelProgress.due_after(STOPPED_MS, 0, begun.encode(), STOPPED_MS, copied_below=12)
+    assert (again.plans, again.copied_below) == (begun.plans, 9)

@@ -77,6 +77,8 @@ class WheelIntake:
         """All up to it and below the committed offset is done."""
         self.plans = progress.plans
         """By which records are read."""
+        self.copied_below = progress.copied_below
+        """As `WheelProgress.copied_below`."""
         self._parser = parser
         self._copies = copies
         self._cancels = cancels
@@ -300,7 +302,7 @@ class WheelIntake:
             self._reject(UNREADABLE, message, [], offset, now_ms)
             return True
         plan = self.plans.of(offset)
-        request = self._parser.parse(headers, offset, timestamp_ms, plan)
+        request = self._parser.parse(headers, offset, timestamp_ms, plan, is_copied=offset < self.copied_below)
         if isinstance(request, Rejection):
             self._reject(request, message, headers, offset, now_ms)
             return True
@@ -359,19 +361,17 @@ class WheelIntake:
         topic, partition, headers, uniq_key, due_ms, roll_times, origin_offset, not_before_ms, roll_after_ms = parsed
         replayed = offset < self._replay_until
         window_ms = _rolls_from_ms(plan)
-        if origin_offset == ELSEWHERE:
-            if self._staging.cancels:  # the replacement may be one of them
-                self._take_in(now_ms)
-            origin_offset = self._cancels.replaced_by(Schedule(*parsed), offset)
-            parsed = (topic, partition, headers, uniq_key, due_ms, 0, origin_offset, not_before_ms, 0)
         # The wheel that it comes to may span less than the one that it was postponed by.
         act_ms, rolls = max(due_ms, min(not_before_ms, timestamp_ms + window_ms)), False
         if due_ms - timestamp_ms >= window_ms:
             act_ms, rolls = plan.act_at(timestamp_ms, due_ms, offset, roll_after_ms)
         if origin_offset != offset:
-            if self._staging.cancels:  # one of them may have to stay in force for it
+            if self._staging.cancels:  # one of them may have to stay in force for it, or bring it
                 self._take_in(now_ms)
-            if self._is_cancelled_copy(Schedule(*parsed), offset):
+            if origin_offset == ELSEWHERE:
+                origin_offset = self._cancels.replaced_by(Schedule(*parsed), offset)
+                parsed = (*parsed[:6], origin_offset, *parsed[7:])
+            if origin_offset != offset and self._is_cancelled_copy(Schedule(*parsed), offset):
                 return
         if replayed and (act_ms, offset) <= self.watermark:
             return

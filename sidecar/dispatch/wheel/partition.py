@@ -417,6 +417,7 @@ class WheelPartition:
             buried=tuple(replacement - lowest_needed for replacement in buried),
             open_below=offset - self._cancels.open_from(lowest_needed, offset),
             begun_ms=self._begun_ms,
+            copied_below=self._intake.copied_below if lowest_needed < self._intake.copied_below else 0,
         ).encode()
 
     @property

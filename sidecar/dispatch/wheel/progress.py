@@ -36,9 +36,9 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     plans: Plans = msgspec.field(name="p", default=NO_PLANS)
     is_set: bool = msgspec.field(name="set", default=False)
     """Whether an operator has set it, who need not know the plan: the sidecar that begins there does."""
-    is_copied: bool = msgspec.field(name="copied", default=False)
-    """Beside `is_set`: whether the log is a copy of another cluster's, where its records have other offsets and so roll
-    at other times within the spread."""
+    copied_below: Offset = msgspec.field(name="copied", default=0)
+    """Records below this offset are copies of another cluster's, where they had other offsets: so they have rolled at
+    other times within the spread, and among them what that cluster's sidecars wrote is known by its word alone."""
     hits_ahead: tuple[Offset, ...] = msgspec.field(name="h", default=())
     """Cancels and replacements at or above I, counted from there, that have taken out something from below I: W may be
     beyond that, so that they would find nothing when they are read again."""
@@ -71,12 +71,12 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return cls(lowest_needed=committed_offset, plans=Plans(((committed_offset, plan),)), begun_ms=now_ms)
         progress = cls.read(metadata, committed_offset)
         # What the latest time of all that it may have rolled at has not passed is taken for not rolled, so is not lost.
-        first = msgspec.structs.replace(plan, spread_ms=0) if progress.is_copied else plan
+        first = msgspec.structs.replace(plan, spread_ms=0) if progress.copied_below else plan
         plans = progress.plans if progress.plans.since else Plans(((progress.lowest_needed, first),))
         changed = plans.changed(committed_offset, plan)
         if len(changed.since) > 1 and len(msgspec.json.encode(changed)) > PLANS_MAX_BYTES:
             changed = plans
-        return msgspec.structs.replace(progress, plans=changed, is_set=False, is_copied=False)
+        return msgspec.structs.replace(progress, plans=changed, is_set=False)
 
     @classmethod
     def read(cls, metadata: str, committed_offset: int) -> "WheelProgress":
@@ -94,7 +94,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @classmethod
     def due_after(
-        cls, due_by_ms: int, begin_offset: int, committed: str, now_ms: int, *, is_copied: bool = False
+        cls, due_by_ms: int, begin_offset: int, committed: str, now_ms: int, *, copied_below: int = 0
     ) -> "WheelProgress":
         """Progress that begins now, for an operator who knows by when what was due has been delivered.
 
@@ -102,22 +102,20 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             begin_offset: the log's beginning.
             committed: the metadata before; if it can be read, records are timed as it says, and what it calls
                 ``buried`` is not brought again.
-            is_copied: whether the log is, or may be, a copy of another cluster's.
+            copied_below: what lies below this offset is, or may be, a copy of another cluster's log; 0: nothing is.
         """
         try:
             before = msgspec.json.decode(committed, type=cls)
         except (msgspec.MsgspecError, RecursionError):
             before = cls(lowest_needed=begin_offset)
-        plans = before.plans
-        if is_copied and plans.since and plans.since[0][1].spread_ms:  # of a start that did not know
-            plans = NO_PLANS
+        is_news = copied_below and not before.copied_below  # then what is committed is of a start that did not know
         buried = [before.lowest_needed + ahead - begin_offset for ahead in before.buried]
         return cls(
             watermark=(due_by_ms + 1, -1),
             lowest_needed=begin_offset,
-            plans=plans,
+            plans=NO_PLANS if is_news else before.plans,
             is_set=True,
-            is_copied=is_copied and not plans.since,
+            copied_below=before.copied_below or copied_below,
             buried=tuple(ahead for ahead in buried if ahead >= 0),
             begun_ms=now_ms,
         )
