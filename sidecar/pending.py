@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 LIMIT_MAX = 10_000
 LIMIT_DEFAULT = 100
+TIME_MAX_MS = 10**15
 
 
 class Cursor(NamedTuple):
@@ -31,16 +32,25 @@ CURSOR_PATTERN = r"^[0-9]{1,18}-[0-9]{1,10}-[0-9]{1,18}$"
 
 
 class PendingQuery(NamedTuple):
-    """Which messages; times are when they are acted on, in ms, ``until_ms`` excluded."""
+    """Which messages; times are when they will be delivered (`PendingMessage.out_ms`), ``until_ms`` excluded."""
 
     id: str | None = None
     """As `PendingMessage.id`."""
     topic: str | None = None
     from_ms: int = 0
-    until_ms: int = 2**62
+    until_ms: int = TIME_MAX_MS
     limit: int = LIMIT_DEFAULT
     after: Cursor | None = None
     """Only what comes after this."""
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether it asks for some times only."""
+        return self.from_ms > 0 or self.until_ms < TIME_MAX_MS
+
+    def spans(self, time_ms: int) -> bool:
+        """Whether a time is within the bounds."""
+        return self.from_ms <= time_ms < self.until_ms
 
     def means(self, message: "PendingMessage") -> bool:
         """Whether a message has the id and the topic that are asked for."""
@@ -60,6 +70,11 @@ class PendingMessage(NamedTuple):
     partition: int
     offset: int
     act_ms: int
+
+    @property
+    def out_ms(self) -> int:
+        """When it will be delivered: not before it is acted on, which is later where its destination was away."""
+        return max(self.act_ms, self.deliver_ms)
 
     @property
     def has_text_id(self) -> bool:

@@ -13,7 +13,7 @@ from rich.table import Table
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
-from sidecar.cli.times import duration_ms
+from sidecar.cli.times import duration_ms, time_ms
 from sidecar.cli.watch import watch
 from sidecar.errors import TimewheelError, UsageError
 from sidecar.settings import Settings
@@ -32,12 +32,12 @@ def pending(
     settings: Settings,
     topic: Annotated[str | None, typer.Option(help="Only messages for this topic.")] = None,
     message_id: Annotated[str | None, typer.Option("--id", help="Only the message with this UNIQ_KEY.")] = None,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            help="Only messages due within this time from now, such as 1h; one due beyond the roll window counts "
-            "by when it is rolled next."
-        ),
+    within: Annotated[str | None, typer.Option(help="Only messages due within this time from now, such as 1h.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Only messages due at this time or later.", metavar="ISO8601")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", help="Only messages due before this time.", metavar="ISO8601")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most messages to list.")] = 100,
     as_json: Json = False,
@@ -51,8 +51,14 @@ def pending(
         query["topic"] = topic
     if message_id is not None:
         query["id"] = message_id
+    if within is not None and until is not None:
+        raise UsageError("give one of --within and --to")
+    since_ms, until_ms = time_ms("--from", since), time_ms("--to", until)
     if within is not None:
-        query["to"] = str(time.time_ns() // 1_000_000 + duration_ms("--within", within))
+        until_ms = time.time_ns() // 1_000_000 + duration_ms("--within", within)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise UsageError(f"--from {since} is not before {f'--to {until}' if within is None else f'--within {within}'}")
+    query |= {name: str(at_ms) for name, at_ms in (("from", since_ms), ("to", until_ms)) if at_ms is not None}
     with SidecarApi(settings) as api:
         answer = api.get(f"/api/v1/pending?{urllib.parse.urlencode(query, errors='surrogateescape')}").json()
         is_missed = message_id is not None and not answer["total"] and not as_json

@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
 RecordArray = npt.NDArray[np.void]
 """A structured array: of TIMER_LOG_RECORD or of TIMER_WHEEL_SLOT."""
 

@@ -11,8 +11,9 @@ cancelled or sent stays in the logs until all in its segment is behind the water
 
 import errno
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from sidecar.store.layout import (
     RECORD_BYTES,
     SLOT_BYTES,
     TIMER_LOG_RECORD,
+    BoolArray,
     Int32Array,
     Int64Array,
     RecordArray,
@@ -40,7 +42,7 @@ from sidecar.store.layout import (
     due_ms,
 )
 from sidecar.store.payload_log import HEADER_BYTES, PayloadLog
-from sidecar.store.query import Query, pending_of
+from sidecar.store.query import Query, Rolls, pending_of
 from sidecar.store.recovery import Owner
 from sidecar.store.slot_walks import SlotWalks
 from sidecar.store.timer_log import Mark, Piece, TimerLog, in_log_order
@@ -91,6 +93,8 @@ class Loaded(NamedTuple):
     payload_size: np.ndarray[tuple[int], np.dtype[np.int32]]
     id_hash: Int64Array
     topic_hash: np.ndarray[tuple[int], np.dtype[np.int32]]
+    rolls: BoolArray
+    """Which of them roll: they are not delivered at that time."""
 
     def where(self, kept: np.ndarray[tuple[int], np.dtype[Any]]) -> "Loaded":
         """The records that a boolean or an index array picks."""
@@ -104,7 +108,8 @@ class Loaded(NamedTuple):
     @classmethod
     def of(cls, records: RecordArray) -> "Loaded":
         """In the order of the records."""
-        columns = (records["offset_py"], records["size_py"], records["reserved"], records["topic_hash"])
+        rolls = (records["magic"] & MAGIC_ROLL) != 0
+        columns = (records["offset_py"], records["size_py"], records["reserved"], records["topic_hash"], rolls)
         return cls(due_ms(records), *(np.ascontiguousarray(column) for column in columns))
 
 
@@ -153,7 +158,7 @@ class TimerStore:
         timestamp_ms: Int64Array,
         id_hash: Int64Array,
         topic_hash: np.ndarray[tuple[int], np.dtype[np.int32]],
-        rolls: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        rolls: BoolArray,
         *,
         deleted: "Loaded | None" = None,
         within_quota: bool = True,
@@ -197,7 +202,7 @@ class TimerStore:
         self._topics.add(topic_hash[act_ms >= self.loaded_until_ms])
         if deleted is not None:
             self._forget_topics(deleted)
-        return Loaded(act_ms, payload_pos, payload_size, id_hash, topic_hash)
+        return Loaded(act_ms, payload_pos, payload_size, id_hash, topic_hash, rolls)
 
     def delete(self, targets: Loaded) -> None:
         """Take back records that are pending, each of them once. Raises OSError: none is taken back then."""
@@ -333,14 +338,31 @@ class TimerStore:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def query(
-        self, from_ms: int, until_ms: int, limit: int, *, id_hash: int | None = None, topic_hash: int | None = None
+        self,
+        from_ms: int,
+        until_ms: int,
+        limit: int,
+        *,
+        id_hash: int | None = None,
+        topic_hash: int | None = None,
+        rolls_from_ms: int = 0,
+        rolls_wanted: Callable[[bytes], bool] | None = None,
     ) -> Generator[None, None, tuple[int, Loaded]]:
         """How many are pending from ``from_ms`` on and before ``until_ms``, and the first ``limit``.
 
         A generator that yields after every few milliseconds of work. The store may be used between two steps; what was
         sent meanwhile is left out, and what was taken back where its place has been freed, so that what is returned can
-        be read at once. Rolled messages count at the time of their roll. Raises CorruptFile, OSError.
+        be read at once.
+
+        Args:
+            rolls_from_ms: with ``rolls_wanted``, records that roll are looked at from there on.
+            rolls_wanted: which of them are meant, by their payload; None: those that roll within the bounds.
+
+        Raises CorruptFile, OSError.
         """
+        rolls = None
+        if rolls_wanted is not None:
+            rolls = Rolls(max(0, rolls_from_ms), partial(self._are_wanted, rolls_wanted))
         query = Query(
             self._timer_log,
             self._wheel,
@@ -349,18 +371,26 @@ class TimerStore:
             from_ms=max(0, from_ms),
             until_ms=max(0, from_ms, until_ms),
             limit=limit,
+            rolls=rolls,
         )
         with self._distrusting():
             if id_hash is not None:
                 total, records = yield from query.by_id(id_hash, topic_hash)
-            elif topic_hash is None:
+            elif topic_hash is None and rolls is None:
                 total, records = yield from query.by_time()
-            elif from_ms >= self.loaded_until_ms and self._topics.of(topic_hash) == 0:
+            elif topic_hash is not None and from_ms >= self.loaded_until_ms and self._topics.of(topic_hash) == 0:
                 total, records = 0, np.empty(0, TIMER_LOG_RECORD)
             else:
                 total, records = yield from query.by_topic(topic_hash)
         is_there = records["offset_py"] >= self._payload_log.start_position
         return total, Loaded.of(records[is_there & (due_ms(records) >= self._wheel.live_from_ms)])
+
+    def _are_wanted(self, wanted: Callable[[bytes], bool], records: RecordArray) -> BoolArray:
+        """Which are, as far as their payloads are still there."""
+        found: BoolArray = records["offset_py"] >= self._payload_log.start_position
+        payloads = self._payload_log.read_many(records["offset_py"][found], records["size_py"][found])
+        found[found] = [wanted(payload) for payload in payloads]
+        return found
 
     @property
     def pending_count(self) -> int:

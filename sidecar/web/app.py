@@ -17,7 +17,7 @@ from connectors.schedule_record import epoch_ms
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.observability.health import Health
 from sidecar.observability.metrics import Metrics
-from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, Cursor, PendingQuery
+from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, TIME_MAX_MS, Cursor, PendingQuery
 from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
@@ -28,7 +28,6 @@ from sidecar.web.switches import switches_router
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
-_TIME_MAX_MS = 10**15
 """Beyond any time that a message can wait for."""
 
 _BARE_PLUS = re.compile(r"\A(\S+T\S+) ([0-9]{2}:?[0-9]{2})\Z")
@@ -56,12 +55,12 @@ def _as_sent(query: bytes, name: str) -> str:
 
 TimeMs = Annotated[
     int,
-    Field(ge=0, le=_TIME_MAX_MS),
+    Field(ge=0, le=TIME_MAX_MS),
     BeforeValidator(_time_ms),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": _TIME_MAX_MS},
+                {"type": "integer", "minimum": 0, "maximum": TIME_MAX_MS},
                 {"type": "string", "format": "date-time"},
             ]
         }
@@ -164,16 +163,16 @@ def make_app(
             TimeMs,
             Query(
                 alias="from",
-                description="Due, or rolled, at this time or later; ISO 8601 with a zone, or epoch ms.",
+                description="Due at this time or later; ISO 8601 with a zone, or epoch ms.",
                 examples=["2030-01-31T09:00:00Z"],
             ),
             _or_default(0),
         ] = 0,
         until_ms: Annotated[
             TimeMs,
-            Query(alias="to", description="Due, or rolled, before this time; ISO 8601 with a zone, or epoch ms."),
-            _or_default(_TIME_MAX_MS),
-        ] = _TIME_MAX_MS,
+            Query(alias="to", description="Due before this time; ISO 8601 with a zone, or epoch ms."),
+            _or_default(TIME_MAX_MS),
+        ] = TIME_MAX_MS,
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), _or_default(LIMIT_DEFAULT)] = LIMIT_DEFAULT,
         after: Annotated[
             str | None,
@@ -189,7 +188,8 @@ def make_app(
             query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor)
             told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
-            raise HTTPException(503, "the loop is busy, or Kafka is away; ask again") from None
+            told = "the loop is busy, or Kafka is away; ask again, or for less: an id, or an earlier `to`"
+            raise HTTPException(503, told) from None
         # The loop waits for the interpreter meanwhile, so without checks of what we have made ourselves.
         return Response(msgspec.json.encode(told), media_type="application/json")
 

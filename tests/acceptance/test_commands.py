@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -102,6 +103,10 @@ def test_what_is_sent_is_pending_and_can_be_rescheduled_and_cancelled(
     assert [message["id"] for message in pending("--id", later["id"])["messages"]] == [later["id"]]
     assert pending("--topic", "another")["total"] == 0
     assert pending("--within", "2h")["total"] == 1
+    due = datetime.fromtimestamp(later["deliver_ms"] / 1000, UTC)  # long after it rolls
+    (found,) = pending("--from", str(due), "--to", str(due + timedelta(milliseconds=1)))["messages"]
+    assert (found["id"], found["act_ms"] < found["deliver_ms"]) == (later["id"], True)
+    assert pending("--from", str(due + timedelta(milliseconds=1)))["total"] == 0
     again = timewheel("reschedule", *options, sent["receipt"], "--delay", "2s")
     assert again["id"] == sent["id"]
     timewheel("cancel", *options, later["receipt"])

@@ -34,6 +34,7 @@ SMALL = {
     "sidecar.store.timer_log.CHUNK_RECORDS": 4,
     "sidecar.store.timer_log.CHAIN_STEPS_MAX": 2,
     "sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP": 3,
+    "sidecar.store.query.ROLLS_AT_ONCE": 2,
     "sidecar.store.slot_walks.STEPS_AT_A_TIME": 2,
     "sidecar.store.timer_wheel._FIRST_CHUNK_SLOTS": 2,
     "sidecar.store.timer_wheel._LAST_CHUNK_SLOTS": 4,
@@ -46,6 +47,7 @@ class Message(NamedTuple):
     id: bytes
     topic: str
     payload: bytes
+    rolls: bool = False
 
     @property
     def slot(self) -> int:
@@ -78,13 +80,17 @@ def put(store: TimerStore, messages: list[Message], *, within_quota: bool = True
         act_ms - 500,
         hash_ids([message.id for message in messages]),
         np.array([hash_topic(message.topic) for message in messages], np.int32),
-        np.zeros(len(messages), bool),
+        np.array([message.rolls for message in messages], bool),
         within_quota=within_quota,
     )
 
 
 def surveyed(store: TimerStore, from_ms: int) -> Surveyed:
     return result_of(store.survey(from_ms, from_ms, from_ms, []))
+
+
+def is_even(payload: bytes) -> bool:
+    return int(payload) % 2 == 0
 
 
 def by_time(messages: Pending) -> list[int]:
@@ -129,15 +135,18 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         batch=st.lists(
             st.tuples(
-                st.integers(0, LAP_SLOTS * PRECISION_MS * 3 // 2), st.integers(0, 3), st.sampled_from(TOPICS[:2])
+                st.integers(0, LAP_SLOTS * PRECISION_MS * 3 // 2),
+                st.integers(0, 3),
+                st.sampled_from(TOPICS[:2]),
+                st.booleans(),
             ),
             max_size=12,
         )
     )
-    def put(self, batch: list[tuple[int, int, str]]) -> None:
+    def put(self, batch: list[tuple[int, int, str, bool]]) -> None:
         messages = [
-            Message(self.now_ms + delay, b"id%d" % number, topic, b"%d" % next(self.numbers))
-            for delay, number, topic in batch
+            Message(self.now_ms + delay, b"id%d" % number, topic, b"%d" % next(self.numbers), rolls)
+            for delay, number, topic, rolls in batch
         ]
         places = {message.slot % LAP_SLOTS: message.slot for message in self.pending.values()}
         slots = [message.slot for message in messages]
@@ -209,6 +218,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert loaded.payload_pos.tolist() == by_time(mine)
         assert loaded.act_ms.tolist() == [mine[at].act_ms for at in by_time(mine)]
         assert loaded.topic_hash.tolist() == [hash_topic(mine[at].topic) for at in by_time(mine)]
+        assert loaded.rolls.tolist() == [mine[at].rolls for at in by_time(mine)]
         assert self.store.read(loaded.payload_pos, loaded.payload_size) == [mine[at].payload for at in by_time(mine)]
 
     @rule(slots=st.integers(1, LAP_SLOTS + 3))
@@ -307,23 +317,39 @@ class StoreMachine(RuleBasedStateMachine):
         limit=st.integers(0, 6),
         number=st.one_of(st.none(), st.integers(0, 4)),
         topic=st.one_of(st.none(), st.sampled_from(TOPICS)),
+        rolls_wanted=st.one_of(st.none(), st.sampled_from([is_even, lambda _payload: True])),
     )
-    def query(self, from_ms: int, length_ms: int, limit: int, number: int | None, topic: str | None) -> None:
+    def query(
+        self,
+        from_ms: int,
+        length_ms: int,
+        limit: int,
+        number: int | None,
+        topic: str | None,
+        rolls_wanted: Callable[[bytes], bool] | None,
+    ) -> None:
         from_ms += self.now_ms
+        until_ms = from_ms + length_ms
+
+        def is_meant(message: Message) -> bool:
+            if message.rolls and rolls_wanted is not None:
+                return message.act_ms < max(from_ms, self.now_ms, until_ms) and rolls_wanted(message.payload)
+            return from_ms <= message.act_ms < until_ms
+
         expected = {
             at: message
             for at, message in self.pending.items()
-            if from_ms <= message.act_ms < from_ms + length_ms
-            and number in (None, int(message.id[2:]))
-            and topic in (None, message.topic)
+            if is_meant(message) and number in (None, int(message.id[2:])) and topic in (None, message.topic)
         }
         total, first = result_of(
             self.store.query(
                 max(from_ms, self.now_ms),
-                from_ms + length_ms,
+                until_ms,
                 limit,
                 id_hash=None if number is None else int(hash_ids([b"id%d" % number])[0]),
                 topic_hash=None if topic is None else hash_topic(topic),
+                rolls_from_ms=self.now_ms,
+                rolls_wanted=rolls_wanted,
             )
         )
         assert total == len(expected)
@@ -561,12 +587,26 @@ def test_a_slot_that_gets_more_at_each_step_is_loaded_nevertheless(tmp_path: Pat
 @pytest.mark.usefixtures("_small")
 def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
     """Each message that was there all the while is told once; what was sent meanwhile is not."""
-    for topic, id_hash in ((None, None), ("orders", None), (None, int(hash_ids([b"same"])[0]))):
-        store = opened(tmp_path / f"{topic}{id_hash}").store
-        early = [Message(5_000 + n, b"same", "orders", b"early %d" % n) for n in range(40)]
-        late = [Message(15_000 + 10 * n, b"same", "orders", b"late %d" % n) for n in range(40)]
+    by_id = int(hash_ids([b"same"])[0])
+    for topic, id_hash, rolls in (
+        (None, None, False),
+        ("orders", None, False),
+        (None, by_id, False),
+        (None, None, True),
+        (None, by_id, True),
+    ):
+        store = opened(tmp_path / f"{topic}{id_hash}{rolls}").store
+        early = [Message(5_000 + n, b"same", "orders", b"early %d" % n, rolls) for n in range(40)]
+        late = [Message(15_000 + 10 * n, b"same", "orders", b"late %d" % n, rolls) for n in range(40)]
         put(store, [message for pair in zip(early, late, strict=True) for message in pair])
-        steps = store.query(0, 2**62, 200, id_hash=id_hash, topic_hash=topic and hash_topic(topic))
+        steps = store.query(
+            0,
+            2**62,
+            200,
+            id_hash=id_hash,
+            topic_hash=topic and hash_topic(topic),
+            rolls_wanted=(lambda _payload: True) if rolls else None,
+        )
         for _ in range(3):
             next(steps)
         # Everything early is sent and its segments are deleted, and new messages come.
@@ -583,17 +623,19 @@ def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize(("topic", "uniq_key"), [(None, None), ("orders", None), (None, b"same")])
+@pytest.mark.parametrize("rolls", [False, True])
 def test_what_a_query_has_found_may_be_cancelled_and_its_place_freed_meanwhile(
-    tmp_path: Path, topic: str | None, uniq_key: bytes | None
+    tmp_path: Path, topic: str | None, uniq_key: bytes | None, rolls: bool
 ) -> None:
     id_hash = None if uniq_key is None else int(hash_ids([uniq_key])[0])
     topic_hash = None if topic is None else hash_topic(topic)
     for count in itertools.count(1):
         store = opened(tmp_path / f"{count}").store
-        old = put(store, [Message(5_000 + n, b"same", "orders", b"old %d" % n) for n in range(20)])
-        kept = [Message(15_000 + n, b"same", "orders", b"kept %d" % n) for n in range(20)]
+        old = put(store, [Message(5_000 + n, b"same", "orders", b"old %d" % n, rolls) for n in range(20)])
+        kept = [Message(15_000 + n, b"same", "orders", b"kept %d" % n, rolls) for n in range(20)]
         put(store, kept)
-        steps = store.query(0, 2**62, 100, id_hash=id_hash, topic_hash=topic_hash)
+        wanted = (lambda _payload: True) if rolls else None
+        steps = store.query(0, 2**62, 100, id_hash=id_hash, topic_hash=topic_hash, rolls_wanted=wanted)
         if sum(1 for _ in itertools.islice(steps, count)) < count:
             store.close(None, {})
             break

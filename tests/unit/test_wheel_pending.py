@@ -6,10 +6,11 @@ import pytest
 
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.pending import PendingAnswer, PendingQuery, id_bytes, id_text
-from tests.support.one_wheel import NOW_MS, REAL_TOPIC, due, message, opened, sent
+from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 from tests.support.steps import result_of
 
 LATER_MS = NOW_MS + 60_000
+FAR_MS = NOW_MS + 5 * PLAN.roll_window_ms
 
 
 @pytest.fixture
@@ -85,3 +86,72 @@ def test_what_a_replacement_brings_is_pending_before_it_is_on_the_wheel(wheel: W
     answer = asked(wheel)
     assert (answer.total, ids(answer)) == (3, ["first", "second", "new"])
     assert (answer.messages[2].topic, answer.messages[2].deliver_ms) == ("orders", NOW_MS + 90_000)
+
+
+def far(tmp_path: Path) -> WheelPartition:
+    """Three that are due beyond the roll window, one of them at its roll now; and one that is due when those roll."""
+    wheel = opened(tmp_path)
+    messages = [
+        due(0, FAR_MS, uniq_key=b"far"),
+        due(1, FAR_MS + 1_000, uniq_key=b"later", timestamp_ms=NOW_MS - 60_000),
+        due(2, FAR_MS, uniq_key=b"rolls now", timestamp_ms=NOW_MS - PLAN.roll_window_ms),
+        due(3, NOW_MS + PLAN.roll_window_ms - 1_500, uniq_key=b"near"),
+    ]
+    wheel.offer(messages, NOW_MS)
+    return wheel
+
+
+BEYOND_MS = NOW_MS + 2 * PLAN.roll_window_ms
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (PendingQuery(from_ms=BEYOND_MS), ["rolls now", "later", "far"]),
+        (PendingQuery(from_ms=FAR_MS, until_ms=FAR_MS + 1), ["rolls now", "far"]),
+        (PendingQuery(from_ms=FAR_MS + 1), ["later"]),
+        (PendingQuery(from_ms=FAR_MS + 1_001), []),
+        (PendingQuery(until_ms=BEYOND_MS), ["near"]),
+        (PendingQuery(from_ms=NOW_MS, until_ms=BEYOND_MS), ["near"]),
+        (PendingQuery(from_ms=FAR_MS, topic="orders"), ["rolls now", "later", "far"]),
+        (PendingQuery(from_ms=FAR_MS, topic="bills"), []),
+        (PendingQuery(from_ms=FAR_MS, id="far"), ["far"]),
+        (PendingQuery(until_ms=FAR_MS, id="far"), []),
+    ],
+)
+@pytest.mark.parametrize("are_loaded", [False, True], ids=["on disk", "at hand"])
+def test_what_rolls_is_asked_for_by_when_it_is_delivered(
+    tmp_path: Path, query: PendingQuery, expected: list[str], are_loaded: bool
+) -> None:
+    wheel = far(tmp_path)
+    if are_loaded:
+        assert len(wheel.take(NOW_MS + PLAN.roll_window_ms, 10, 10_000)) == 4
+        wheel.put_back()
+    answer = asked(wheel, query)
+    assert (answer.total, ids(answer)) == (len(expected), expected)
+
+
+@pytest.mark.parametrize("query", [PendingQuery(), PendingQuery(from_ms=FAR_MS - 1)], ids=["all", "some"])
+@pytest.mark.parametrize("loaded", [0, 3, 6])
+def test_what_rolls_is_told_on_one_page(tmp_path: Path, loaded: int, query: PendingQuery) -> None:
+    """Two roll at a time, and some of them are not meant where there are bounds."""
+    wheel = opened(tmp_path)
+    rolled_ms = [NOW_MS + 10_000 * (n // 2) - PLAN.roll_window_ms for n in range(12)]
+    wheel.offer([due(n, FAR_MS - n % 3, uniq_key=b"%d" % n, timestamp_ms=rolled_ms[n]) for n in range(1, 12)], NOW_MS)
+    if loaded:
+        assert wheel.take(NOW_MS + 10_000 * loaded // 2, 100, 100_000)
+        wheel.put_back()
+    expected = [n for n in range(1, 12) if n % 3 < 2 or not query.has_bounds]
+    query = query._replace(limit=1)
+    pages = [asked(wheel, query)]
+    while (cursor := pages[-1].next) is not None:
+        pages.append(asked(wheel, query._replace(after=cursor)))
+    told = [(page.total, ids(page)) for page in pages]
+    assert told == [(len(expected) - passed, [str(n)]) for passed, n in enumerate(expected)]
+
+
+def test_what_a_replacement_brings_is_asked_for_by_when_it_is_delivered(wheel: WheelPartition) -> None:
+    names = ("TIMER_REPLACE_UNIQKEY", b"third"), ("UNIQ_KEY", b"new"), ("TIMER_DELIVER_MS", b"%d" % FAR_MS)
+    wheel.offer([message(4, REAL_TOPIC, *names)], NOW_MS + 10)
+    assert ids(asked(wheel, PendingQuery(from_ms=FAR_MS))) == ["new"]
+    assert ids(asked(wheel, PendingQuery(until_ms=FAR_MS))) == ["first", "second"]

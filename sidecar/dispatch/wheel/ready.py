@@ -334,4 +334,5 @@ _NONE = Loaded(
     np.empty(0, np.int32),
     np.empty(0, np.int64),
     np.empty(0, np.int32),
+    np.empty(0, bool),
 )

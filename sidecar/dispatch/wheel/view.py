@@ -108,24 +108,41 @@ class WheelView:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
         id_hash = int(hash_ids([id_bytes(query.id)])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
-        from_ms, limit, loaded_ms = query.from_ms, query.limit, self._ready.loaded_until_ms
+        loaded_ms = self._ready.loaded_until_ms
+        after_ms, limit = 0, query.limit
         if query.after is not None:  # what is before it in its millisecond is passed over below
-            from_ms = max(from_ms, query.after.act_ms)
-            begin_ms, end_ms = max(from_ms, loaded_ms), max(from_ms, loaded_ms) + 1
-            same, _ = yield from self._store.query(begin_ms, end_ms, 0, id_hash=id_hash, topic_hash=topic_hash)
+            after_ms = query.after.act_ms
+            begin_ms = max(after_ms, loaded_ms)
+            same, _ = yield from self._store.query(begin_ms, begin_ms + 1, 0, id_hash=id_hash, topic_hash=topic_hash)
             limit += same
+
+        def is_spanned(payload: bytes) -> bool:
+            """What a record that rolls holds is delivered later than it rolls."""
+            return query.spans(int(dict(decode_record(payload)[HEADERS])[TIMER_DELIVER_MS] or 0))
+
         total, found = yield from self._store.query(
-            max(from_ms, loaded_ms), query.until_ms, limit, id_hash=id_hash, topic_hash=topic_hash
+            max(query.from_ms, after_ms, loaded_ms),
+            query.until_ms,
+            limit,
+            id_hash=id_hash,
+            topic_hash=topic_hash,
+            rolls_from_ms=max(after_ms, loaded_ms),
+            rolls_wanted=is_spanned if query.has_bounds else None,
         )
         # What has been loaded since is at hand now.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
         total -= int(np.count_nonzero(~is_stored))
         at_hand = self._ready.pending()
-        mine = (at_hand.act_ms >= from_ms) & (at_hand.act_ms < query.until_ms)
+        mine = (at_hand.act_ms >= after_ms) & (at_hand.act_ms < query.until_ms)
+        mine &= (at_hand.act_ms >= query.from_ms) | at_hand.rolls
         if id_hash is not None:
             mine &= at_hand.id_hash == id_hash
         if topic_hash is not None:
             mine &= at_hand.topic_hash == topic_hash
+        if query.has_bounds:
+            rolls = np.flatnonzero(mine & at_hand.rolls)
+            payloads = self._store.read(at_hand.payload_pos[rolls], at_hand.payload_size[rolls])
+            mine[rolls] = [is_spanned(payload) for payload in payloads]
         at_hand = at_hand.where(mine)
         total += len(at_hand.act_ms)
         merged = Loaded.joined([at_hand, found.where(is_stored)])
@@ -158,8 +175,8 @@ class WheelView:
             for arrived_ms, record in late[begin : begin + COMPARED_AT_ONCE]:
                 act_ms = record[DUE_MS] or arrived_ms  # what a replacement brings goes as soon as it can
                 if (
-                    query.from_ms <= act_ms < query.until_ms
-                    and not isinstance(record[TOPIC], Rejection)
+                    not isinstance(record[TOPIC], Rejection)
+                    and query.spans(self._out_ms(record, act_ms))
                     and (uniq_key is None or uniq_key in record[HEADERS])
                     and (query.topic is None or query.topic == self.real_topic(record))
                     and (query.after is None or Cursor(act_ms, self._partition, record[OFFSET]) > query.after)
@@ -193,6 +210,10 @@ class WheelView:
             offset=record[OFFSET],
             act_ms=act_ms,
         )
+
+    def _out_ms(self, record: Outgoing, act_ms: int) -> int:
+        """As `PendingMessage.out_ms`; only a copy, which goes back to the wheel, is delivered later than acted on."""
+        return act_ms if record[TOPIC] != self._topic else self._describe(record, act_ms).out_ms
 
     def real_topic(self, record: Outgoing) -> str:
         """Where a record goes in the end, also where its next step is a roll."""
