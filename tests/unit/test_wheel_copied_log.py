@@ -155,6 +155,21 @@ def test_what_has_not_rolled_there_is_not_lost_where_its_offset_here_would_have_
     assert [(record[TOPIC], record[OFFSET]) for record in records] == [(WHEEL, 256)]
 
 
+@pytest.mark.parametrize(("crosses", "count"), [(False, 0), (True, 1)])
+def test_a_cancel_takes_out_what_has_rolled_there_unless_the_two_have_crossed(
+    tmp_path: Path, crosses: bool, count: int
+) -> None:
+    """Where they have, the page on another cluster says so."""
+    written_ms, far_ms = STOPPED_MS - PLAN.roll_window_ms - 10_000, STOPPED_MS + PLAN.roll_window_ms // 2
+    rolled = due(0, far_ms, timestamp_ms=written_ms, uniq_key=b"m")
+    copied_ms = written_ms + PLAN.roll_window_ms
+    offsets = (2, 1) if crosses else (1, 2)
+    copy = their_copy(offsets[0], far_ms, Copied(40, 1), timestamp_ms=copied_ms)
+    log = [rolled, *sorted([copy, cancel(offsets[1])], key=lambda record: record.offset() or 0)]
+    wheel = begun(tmp_path, log, committed_after(log))
+    assert len(delivered(wheel, far_ms)) == count
+
+
 def test_what_a_start_that_did_not_know_has_committed_of_rolls_does_not_hold() -> None:
     committed = WheelProgress(lowest_needed=0, plans=Plans(((0, SPREAD),))).encode()
     chosen = WheelProgress.due_after(STOPPED_MS, 0, committed, STOPPED_MS, copied_below=9)
