@@ -188,8 +188,8 @@ def make_app(
             query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor)
             told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
-            told = "the loop is busy, or Kafka is away; ask again, or for less: an id, or an earlier `to`"
-            raise HTTPException(503, told) from None
+            detail = "the loop is busy, or Kafka is away; ask again, or for less: an id, or an earlier `to`"
+            raise HTTPException(503, detail) from None
         # The loop waits for the interpreter meanwhile, so without checks of what we have made ourselves.
         return Response(msgspec.json.encode(told), media_type="application/json")
 

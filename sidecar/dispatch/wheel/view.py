@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -115,11 +116,6 @@ class WheelView:
             begin_ms = max(after_ms, loaded_ms)
             same, _ = yield from self._store.query(begin_ms, begin_ms + 1, 0, id_hash=id_hash, topic_hash=topic_hash)
             limit += same
-
-        def is_spanned(payload: bytes) -> bool:
-            """What a record that rolls holds is delivered later than it rolls."""
-            return query.spans(int(dict(decode_record(payload)[HEADERS])[TIMER_DELIVER_MS] or 0))
-
         total, found = yield from self._store.query(
             max(query.from_ms, after_ms, loaded_ms),
             query.until_ms,
@@ -127,23 +123,12 @@ class WheelView:
             id_hash=id_hash,
             topic_hash=topic_hash,
             rolls_from_ms=max(after_ms, loaded_ms),
-            rolls_wanted=is_spanned if query.has_bounds else None,
+            rolls_wanted=partial(_is_delivered_within, query) if query.has_bounds else None,
         )
         # What has been loaded since is at hand now.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
         total -= int(np.count_nonzero(~is_stored))
-        at_hand = self._ready.pending()
-        mine = (at_hand.act_ms >= after_ms) & (at_hand.act_ms < query.until_ms)
-        mine &= (at_hand.act_ms >= query.from_ms) | at_hand.rolls
-        if id_hash is not None:
-            mine &= at_hand.id_hash == id_hash
-        if topic_hash is not None:
-            mine &= at_hand.topic_hash == topic_hash
-        if query.has_bounds:
-            rolls = np.flatnonzero(mine & at_hand.rolls)
-            payloads = self._store.read(at_hand.payload_pos[rolls], at_hand.payload_size[rolls])
-            mine[rolls] = [is_spanned(payload) for payload in payloads]
-        at_hand = at_hand.where(mine)
+        at_hand = self._at_hand(query, after_ms, id_hash, topic_hash)
         total += len(at_hand.act_ms)
         merged = Loaded.joined([at_hand, found.where(is_stored)])
         ordered = merged.where(np.lexsort((merged.payload_pos, merged.act_ms)))
@@ -164,6 +149,21 @@ class WheelView:
         messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
         messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total + len(overdue), messages[: query.limit])
+
+    def _at_hand(self, query: PendingQuery, after_ms: int, id_hash: int | None, topic_hash: int | None) -> Loaded:
+        """What is about to fall due and meant, acted on from ``after_ms`` on."""
+        at_hand = self._ready.pending()
+        meant = (at_hand.act_ms >= after_ms) & (at_hand.act_ms < query.until_ms)
+        meant &= (at_hand.act_ms >= query.from_ms) | at_hand.rolls
+        if id_hash is not None:
+            meant &= at_hand.id_hash == id_hash
+        if topic_hash is not None:
+            meant &= at_hand.topic_hash == topic_hash
+        if query.has_bounds:
+            rolls = np.flatnonzero(meant & at_hand.rolls)
+            payloads = self._store.read(at_hand.payload_pos[rolls], at_hand.payload_size[rolls])
+            meant[rolls] = [_is_delivered_within(query, payload) for payload in payloads]
+        return at_hand.where(meant)
 
     def _overdue(
         self, late: list[tuple[int, Outgoing]], query: PendingQuery
@@ -220,3 +220,8 @@ class WheelView:
         if record[TOPIC] != self._topic:
             return str(record[TOPIC])
         return next((value.decode() for name, value in record[HEADERS] if name == REAL_TOPIC and value), "")
+
+
+def _is_delivered_within(query: PendingQuery, payload: bytes) -> bool:
+    """Whether the message of a record that rolls is delivered within the bounds; of millions, so by what it takes."""
+    return query.spans(int(dict(decode_record(payload)[HEADERS])[TIMER_DELIVER_MS] or 0))
