@@ -32,7 +32,7 @@ CURSOR_PATTERN = r"^[0-9]{1,18}-[0-9]{1,10}-[0-9]{1,18}$"
 
 
 class PendingQuery(NamedTuple):
-    """Which messages; times are when they will be delivered (`PendingMessage.out_ms`), ``until_ms`` excluded."""
+    """Which messages; ``until_ms`` is excluded."""
 
     id: str | None = None
     """As `PendingMessage.id`."""
@@ -42,11 +42,14 @@ class PendingQuery(NamedTuple):
     limit: int = LIMIT_DEFAULT
     after: Cursor | None = None
     """Only what comes after this."""
+    by_act: bool = False
+    """Whether the bounds are of `PendingMessage.act_ms`. Else they are of `PendingMessage.out_ms`: what whoever waits
+    for a message means, and all that rolls before has to be read for it."""
 
     @property
-    def has_bounds(self) -> bool:
-        """Whether it asks for some times only."""
-        return self.from_ms > 0 or self.until_ms < TIME_MAX_MS
+    def is_by_out(self) -> bool:
+        """Whether it asks for what is delivered at some times only."""
+        return not self.by_act and (self.from_ms > 0 or self.until_ms < TIME_MAX_MS)
 
     def spans(self, time_ms: int) -> bool:
         """Whether a time is within the bounds."""

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -173,6 +173,11 @@ def make_app(
             Query(alias="to", description="Due before this time; ISO 8601 with a zone, or epoch ms."),
             _or_default(TIME_MAX_MS),
         ] = TIME_MAX_MS,
+        by: Annotated[
+            Literal["deliver_ms", "act_ms"],
+            Query(description="Which time `from` and `to` are bounds of; what rolls is acted on before it is due."),
+            _or_default("deliver_ms"),
+        ] = "deliver_ms",
         limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), _or_default(LIMIT_DEFAULT)] = LIMIT_DEFAULT,
         after: Annotated[
             str | None,
@@ -185,7 +190,7 @@ def make_app(
         try:
             cursor = None if after is None else Cursor.parse(after)
             exact_id = None if id is None else _as_sent(request.scope["query_string"], "id")
-            query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor)
+            query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor, by_act=by == "act_ms")
             told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
             detail = "the loop is busy, or Kafka is away; ask again, or for less: an id, or an earlier `to`"

@@ -141,10 +141,11 @@ def test_what_was_rejected_is_shown_with_its_reason_and_redriven(
     assert (record.value, record.text("REDRIVE_COUNT")) == (b"order 18", "1")
 
 
+@pytest.mark.parametrize("hours", [2, 72], ids=["due soon", "rolls before it is due"])
 def test_the_keyboard_is_enough(
-    kafka: Kafka, prefix: str, sidecar: SidecarProcess, orders: str, browser: Browser
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, orders: str, browser: Browser, hours: int
 ) -> None:
-    due_ms = now_ms() + 2 * 3_600_000
+    due_ms = now_ms() + hours * 3_600_000
     kafka.produce([timed(prefix, orders, "by-keyboard", ("TIMER_DELIVER_MS", due_ms))])
     wait_until(lambda: sidecar.pending() == 1, "it waits")
     with opened(browser, sidecar) as seen:

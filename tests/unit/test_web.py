@@ -224,6 +224,13 @@ def test_pending_messages_are_asked_for_by_ms_or_by_time(asked: Asked, told: str
     assert (query.from_ms, query.until_ms) == (expected_ms, expected_ms)
 
 
+def test_the_bounds_are_of_either_time(asked: Asked) -> None:
+    for by in ("deliver_ms", "act_ms"):
+        assert asked.client.get(f"/api/v1/pending?from=1&by={by}").status_code == 200
+    assert [query.by_act for query in asked.queries] == [False, True]
+    assert asked.client.get("/api/v1/pending?from=1&by=time").status_code == 422
+
+
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
@@ -256,7 +263,7 @@ def test_an_id_that_is_no_text_is_asked_for_as_it_is(asked: Asked, sent: str, me
 
 
 def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -> None:
-    assert asked.client.get("/api/v1/pending?id=&topic=&from=&to=&limit=&after=").status_code == 200
+    assert asked.client.get("/api/v1/pending?id=&topic=&from=&to=&by=&limit=&after=").status_code == 200
     assert asked.client.get("/api/v1/pending").status_code == 200
     empty, absent = asked.queries
     assert empty == absent
@@ -265,7 +272,7 @@ def test_parameters_that_are_empty_are_as_if_they_were_not_there(asked: Asked) -
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        ("pending?topics=orders", "the parameters are id, topic, from, to, limit, after"),
+        ("pending?topics=orders", "the parameters are id, topic, from, to, by, limit, after"),
         ("cancels/0/0?wait=1&wait_ms=0", "the parameters are wait_ms"),
         ("switches?stop=1", "there is none here"),
     ],

@@ -117,6 +117,9 @@ BEYOND_MS = NOW_MS + 2 * PLAN.roll_window_ms
         (PendingQuery(from_ms=FAR_MS, topic="bills"), []),
         (PendingQuery(from_ms=FAR_MS, id="far"), ["far"]),
         (PendingQuery(until_ms=FAR_MS, id="far"), []),
+        (PendingQuery(from_ms=FAR_MS, by_act=True), []),
+        (PendingQuery(from_ms=NOW_MS, until_ms=NOW_MS + 1, by_act=True), ["rolls now"]),
+        (PendingQuery(until_ms=BEYOND_MS, by_act=True), ["rolls now", "later", "near", "far"]),
     ],
 )
 @pytest.mark.parametrize("are_loaded", [False, True], ids=["on disk", "at hand"])
@@ -141,7 +144,7 @@ def test_what_rolls_is_told_on_one_page(tmp_path: Path, loaded: int, query: Pend
     if loaded:
         assert wheel.take(NOW_MS + 10_000 * loaded // 2, 100, 100_000)
         wheel.put_back()
-    expected = [n for n in range(1, 12) if n % 3 < 2 or not query.has_bounds]
+    expected = [n for n in range(1, 12) if n % 3 < 2 or not query.is_by_out]
     query = query._replace(limit=1)
     pages = [asked(wheel, query)]
     while (cursor := pages[-1].next) is not None:

@@ -123,7 +123,7 @@ class WheelView:
             id_hash=id_hash,
             topic_hash=topic_hash,
             rolls_from_ms=max(after_ms, loaded_ms),
-            rolls_wanted=partial(_is_delivered_within, query) if query.has_bounds else None,
+            rolls_wanted=partial(_is_delivered_within, query) if query.is_by_out else None,
         )
         # What has been loaded since is at hand now.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
@@ -154,12 +154,12 @@ class WheelView:
         """What is about to fall due and meant, acted on from ``after_ms`` on."""
         at_hand = self._ready.pending()
         meant = (at_hand.act_ms >= after_ms) & (at_hand.act_ms < query.until_ms)
-        meant &= (at_hand.act_ms >= query.from_ms) | at_hand.rolls
+        meant &= (at_hand.act_ms >= query.from_ms) | (at_hand.rolls & query.is_by_out)
         if id_hash is not None:
             meant &= at_hand.id_hash == id_hash
         if topic_hash is not None:
             meant &= at_hand.topic_hash == topic_hash
-        if query.has_bounds:
+        if query.is_by_out:
             rolls = np.flatnonzero(meant & at_hand.rolls)
             payloads = self._store.read(at_hand.payload_pos[rolls], at_hand.payload_size[rolls])
             meant[rolls] = [_is_delivered_within(query, payload) for payload in payloads]
@@ -176,7 +176,7 @@ class WheelView:
                 act_ms = record[DUE_MS] or arrived_ms  # what a replacement brings goes as soon as it can
                 if (
                     not isinstance(record[TOPIC], Rejection)
-                    and query.spans(self._out_ms(record, act_ms))
+                    and query.spans(self._out_ms(record, act_ms) if query.is_by_out else act_ms)
                     and (uniq_key is None or uniq_key in record[HEADERS])
                     and (query.topic is None or query.topic == self.real_topic(record))
                     and (query.after is None or Cursor(act_ms, self._partition, record[OFFSET]) > query.after)

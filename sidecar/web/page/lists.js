@@ -27,6 +27,7 @@ const loadPending = async (from = null) => {
   if (span) {
     query.set("from", span[0]);
     query.set("to", span[1]);
+    query.set("by", "act_ms"); // as the cell has counted them
   }
   const words = byId("pending-words");
   try {
