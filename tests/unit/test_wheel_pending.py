@@ -6,6 +6,7 @@ import pytest
 
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.pending import PendingAnswer, PendingQuery, id_bytes, id_text
+from sidecar.store.id_hash import hash_topic
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 from tests.support.steps import result_of
 
@@ -86,6 +87,24 @@ def test_what_a_replacement_brings_is_pending_before_it_is_on_the_wheel(wheel: W
     answer = asked(wheel)
     assert (answer.total, ids(answer)) == (3, ["first", "second", "new"])
     assert (answer.messages[2].topic, answer.messages[2].deliver_ms) == ("orders", NOW_MS + 90_000)
+
+
+@pytest.mark.parametrize("at_ms", [NOW_MS + 500, LATER_MS], ids=["at hand", "on disk"])
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_a_topic_with_the_same_hash_is_another_one(tmp_path: Path, at_ms: int, limit: int) -> None:
+    assert hash_topic("plumless") == hash_topic("buckeroo")
+    wheel = opened(tmp_path)
+    topics = [b"plumless", b"buckeroo"]
+    wheel.offer(
+        [message(n, ("REAL_TOPIC", topics[n % 2]), ("TIMER_DELIVER_MS", b"%d" % at_ms)) for n in range(4)], NOW_MS
+    )
+    wheel.tick(NOW_MS)
+    told, cursor = [], None
+    while not told or cursor is not None:
+        answer = asked(wheel, PendingQuery(topic="plumless", limit=limit, after=cursor))
+        told += [(each.topic, each.offset) for each in answer.messages]
+        cursor = answer.next
+    assert told == [("plumless", 0), ("plumless", 2)]
 
 
 def far(tmp_path: Path) -> WheelPartition:

@@ -107,6 +107,26 @@ class WheelView:
 
     def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
+        messages: list[PendingMessage] = []
+        rest: PendingQuery | None = query
+        while rest is not None:
+            total, found, late, rest = yield from self._stored(rest)
+            total += len(messages)
+            messages += found
+        overdue = yield from self._overdue(late, query)
+        messages = messages[: query.limit]
+        messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
+        messages.sort(key=lambda message: message.cursor)
+        return PendingAnswer(total + len(overdue), messages[: query.limit])
+
+    def _stored(
+        self, query: PendingQuery
+    ) -> Generator[None, None, tuple[int, list[PendingMessage], list[tuple[int, Outgoing]], PendingQuery | None]]:
+        """Of what is stored: how many wait and the first of them; what was late as they were told; the rest to ask for.
+
+        There is a rest where some of the first are not meant, a hash being another's too: a page that is not full would
+        be the last one, or let the next begin behind what it lacks.
+        """
         id_hash = int(hash_ids([id_bytes(query.id)])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
         loaded_ms = self._ready.loaded_until_ms
@@ -145,10 +165,9 @@ class WheelView:
                     messages.append(message)
             yield
         total += len(messages) - passed - len(payloads)
-        overdue = yield from self._overdue(late, query)
-        messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
-        messages.sort(key=lambda message: message.cursor)
-        return PendingAnswer(total + len(overdue), messages[: query.limit])
+        if len(messages) >= min(total, query.limit) or not payloads:
+            return total, messages, late, None
+        return total, messages, late, query._replace(after=message.cursor, limit=max(query.limit, DESCRIBED_AT_ONCE))
 
     def _at_hand(self, query: PendingQuery, after_ms: int, id_hash: int | None, topic_hash: int | None) -> Loaded:
         """What is about to fall due and meant, acted on from ``after_ms`` on."""
