@@ -107,6 +107,20 @@ def test_a_topic_with_the_same_hash_is_another_one(tmp_path: Path, at_ms: int, l
     assert told == [("plumless", 0), ("plumless", 2)]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 10])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_what_is_loaded_while_it_is_asked_for_is_told_once(tmp_path: Path, limit: int, steps: int) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + 1_000 * n, uniq_key=b"%d" % n) for n in range(1, 5)], NOW_MS)
+    pending = wheel.pending(PendingQuery(limit=limit))
+    for _ in range(steps):
+        next(pending)
+    assert len(wheel.take(NOW_MS + 3_000, 100, 100_000)) == 3
+    wheel.put_back()
+    answer = result_of(pending)
+    assert (answer.total, ids(answer)) == (4, ["1", "2", "3", "4"][:limit])
+
+
 def far(tmp_path: Path) -> WheelPartition:
     """Three that are due beyond the roll window, one of them at its roll now; and one that is due when those roll."""
     wheel = opened(tmp_path)

@@ -145,11 +145,11 @@ class WheelView:
             rolls_from_ms=max(after_ms, loaded_ms),
             rolls_wanted=partial(_is_delivered_within, query) if query.has_bounds else None,
         )
-        # What has been loaded since is at hand now.
+        # What has been loaded since is at hand now, and has been counted, also beyond the first of them.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
-        total -= int(np.count_nonzero(~is_stored))
         at_hand = self._at_hand(query, after_ms, id_hash, topic_hash)
-        total += len(at_hand.act_ms)
+        counted = max(np.count_nonzero(~is_stored), np.count_nonzero(at_hand.act_ms >= loaded_ms))
+        total += len(at_hand.act_ms) - int(counted)
         merged = Loaded.joined([at_hand, found.where(is_stored)])
         ordered = merged.where(np.lexsort((merged.payload_pos, merged.act_ms)))
         passed = self._count_passed(ordered, query.after) if query.after is not None else 0
