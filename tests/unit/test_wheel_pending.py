@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.dispatch.wheel.partition import WheelPartition
-from sidecar.pending import PendingAnswer, PendingQuery, id_bytes, id_text
+from sidecar.pending import Cursor, PendingAnswer, PendingQuery, id_bytes, id_text
 from sidecar.store.id_hash import hash_topic
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 from tests.support.steps import result_of
@@ -107,6 +107,15 @@ def test_a_topic_with_the_same_hash_is_another_one(tmp_path: Path, at_ms: int, l
     assert told == [("plumless", 0), ("plumless", 2)]
 
 
+def test_a_message_that_is_due_as_its_slot_begins_is_told_though_all_before_it_is_at_hand(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + 1_000 * n, uniq_key=b"%d" % n) for n in range(1, 5)], NOW_MS)
+    for now_ms in range(NOW_MS, NOW_MS + 4_000, 500):
+        wheel.tick(now_ms)
+        answer = asked(wheel)
+        assert (answer.total, ids(answer)) == (4, ["1", "2", "3", "4"])
+
+
 @pytest.mark.parametrize("limit", [1, 2, 10])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 def test_what_is_loaded_while_it_is_asked_for_is_told_once(tmp_path: Path, limit: int, steps: int) -> None:
@@ -119,6 +128,54 @@ def test_what_is_loaded_while_it_is_asked_for_is_told_once(tmp_path: Path, limit
     wheel.put_back()
     answer = result_of(pending)
     assert (answer.total, ids(answer)) == (4, ["1", "2", "3", "4"][:limit])
+
+
+def test_within_a_millisecond_they_are_told_in_the_order_of_their_arrival(tmp_path: Path) -> None:
+    """Also of those that have come for a slot that was loaded already, in another order."""
+    wheel = opened(tmp_path)
+    wheel.tick(NOW_MS)
+    times_ms = [NOW_MS + 900, NOW_MS + 900, NOW_MS + 500, NOW_MS + 900, NOW_MS + 500]
+    for offset, due_ms in enumerate(times_ms):
+        wheel.offer([due(offset, due_ms, uniq_key=b"%d" % offset)], NOW_MS)
+    pages = [asked(wheel, PendingQuery(limit=1))]
+    while (cursor := pages[-1].next) is not None:
+        pages.append(asked(wheel, PendingQuery(limit=1, after=cursor)))
+    assert [(page.total, ids(page)) for page in pages] == [
+        (5, ["2"]),
+        (4, ["4"]),
+        (3, ["0"]),
+        (2, ["1"]),
+        (1, ["3"]),
+    ]
+
+
+@pytest.mark.parametrize("are_loaded", [False, True], ids=["on disk", "at hand"])
+def test_the_bounds_are_kept_to_the_millisecond(tmp_path: Path, are_loaded: bool) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + n, uniq_key=b"%d" % n) for n in range(1, 4)], NOW_MS)
+    if are_loaded:
+        assert len(wheel.take(NOW_MS + 10, 10, 10_000)) == 3
+        wheel.put_back()
+    for begin in range(5):
+        for end in range(begin, 5):
+            answer = asked(wheel, PendingQuery(from_ms=NOW_MS + begin, until_ms=NOW_MS + end))
+            expected = [str(n) for n in range(1, 4) if begin <= n < end]
+            assert (answer.total, ids(answer)) == (len(expected), expected)
+
+
+@pytest.mark.parametrize("are_loaded", [False, True], ids=["on disk", "at hand"])
+def test_a_cursor_of_another_partition_passes_over_what_is_before_it_in_the_order_of_all(
+    tmp_path: Path, are_loaded: bool
+) -> None:
+    """Within a millisecond the partitions come one after the other; this one is the first."""
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + 500 + n // 2, uniq_key=b"%d" % n) for n in range(4)], NOW_MS)
+    if are_loaded:
+        assert len(wheel.take(NOW_MS + 1_000, 10, 10_000)) == 4
+        wheel.put_back()
+    for act_ms, expected in ((NOW_MS + 499, ["0", "1", "2", "3"]), (NOW_MS + 500, ["2", "3"]), (NOW_MS + 501, [])):
+        answer = asked(wheel, PendingQuery(after=Cursor(act_ms, 1, 0)))
+        assert (answer.total, ids(answer)) == (len(expected), expected)
 
 
 def far(tmp_path: Path) -> WheelPartition:
