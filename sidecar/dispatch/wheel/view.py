@@ -19,6 +19,9 @@ from sidecar.store.timer_store import Loaded, TimerStore
 TOPIC_NAMES_MAX = 20_000
 """Twice as many as are counted one by one (`topic_counts`): of so many, half are none of those."""
 
+_END_MS = 2**62
+"""Later than anything."""
+
 DESCRIBED_AT_ONCE = 500
 """Messages told in one step of a question: some 3 ms."""
 COMPARED_AT_ONCE = 5_000
@@ -81,14 +84,18 @@ class WheelView:
 
         Raises StoreError, OSError.
         """
-        # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
-        pending_from_ms = done_ms if self._ready.waiting else self._ready.loaded_until_ms
-        ends_ms = [now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()]
-        found = yield from self._store.survey(done_ms, pending_from_ms, now_ms, ends_ms)
-        counted = dict(zip(DUE_WITHIN_MS, found.counts, strict=True))
-        counted["later"] = max(0, self._store.pending_count - sum(counted.values()))
-        self._due_within = counted
-        self._furthest_ms = found.last_ms
+        # A slot tells only how much it has held: what is left of the loaded ones is counted at hand, and where nothing
+        # is, they do not count.
+        at_hand_ms = self._ready.times_ms()
+        loaded_ms = self._ready.loaded_until_ms
+        pending_from_ms = done_ms if self._ready.waiting else loaded_ms
+        ends_ms = [*(now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()), _END_MS]
+        found = yield from self._store.survey(done_ms, pending_from_ms, loaded_ms, ends_ms)
+        counts = np.bincount(np.searchsorted(ends_ms, at_hand_ms, side="right"), minlength=len(ends_ms)) + found.counts
+        self._due_within = dict(zip([*DUE_WITHIN_MS, "later"], counts.tolist(), strict=True))
+        last_ms = [] if found.last_ms is None else [found.last_ms]
+        last_ms += [self._store.slot_time_ms(int(at_hand_ms.max()))] if len(at_hand_ms) else []
+        self._furthest_ms = max(last_ms, default=None)
         if found.oldest is None:
             return None
         position, size = found.oldest
