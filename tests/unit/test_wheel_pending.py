@@ -121,6 +121,7 @@ def test_a_topic_with_the_same_hash_is_another_one(tmp_path: Path, at_ms: int, l
         told += [(each.topic, each.offset) for each in answer.messages]
         cursor = answer.next
     assert told == [("plumless", 0), ("plumless", 2)]
+    assert answer.total == len(answer.messages), "what is not meant does not count once it has been read"
 
 
 def test_a_message_that_is_due_as_its_slot_begins_is_told_though_all_before_it_is_at_hand(tmp_path: Path) -> None:
@@ -144,6 +145,18 @@ def test_what_is_loaded_while_it_is_asked_for_is_told_once(tmp_path: Path, limit
     wheel.put_back()
     answer = result_of(pending)
     assert (answer.total, ids(answer)) == (4, ["1", "2", "3", "4"][:limit])
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_is_loaded_and_sent_while_it_is_asked_for_is_not_told(tmp_path: Path, steps: int) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + 1_000 * n, uniq_key=b"%d" % n) for n in range(1, 5)], NOW_MS)
+    pending = wheel.pending(PendingQuery())
+    for _ in range(steps):
+        next(pending)
+    assert len(sent(wheel, NOW_MS + 3_000)[0]) == 3
+    answer = result_of(pending)
+    assert (answer.total, ids(answer)) == (1, ["4"])
 
 
 def test_within_a_millisecond_they_are_told_in_the_order_of_their_arrival(tmp_path: Path) -> None:

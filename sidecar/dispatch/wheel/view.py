@@ -121,7 +121,6 @@ class WheelView:
             total += len(messages)
             messages += found
         overdue = yield from self._overdue(late, query)
-        messages = messages[: query.limit]
         messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
         messages.sort(key=lambda message: message.cursor)
         return PendingAnswer(total + len(overdue), messages[: query.limit])
