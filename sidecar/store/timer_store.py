@@ -82,7 +82,7 @@ class Surveyed(NamedTuple):
     counts: list[int]
     """Records in stretches of time, by slots."""
     last_ms: int | None
-    """When the last occupied slot from now on begins."""
+    """When the last occupied slot of those counted begins."""
 
 
 class Loaded(NamedTuple):
@@ -410,7 +410,7 @@ class TimerStore:
         return self._wheel.counts(from_ms, to_ms, bucket_ms)
 
     def survey(
-        self, from_ms: int, pending_from_ms: int, now_ms: int, ends_ms: Sequence[int]
+        self, from_ms: int, pending_from_ms: int, counted_from_ms: int, ends_ms: Sequence[int]
     ) -> Generator[None, None, Surveyed]:
         """Look at the whole wheel, in steps of some tenths of a millisecond, between which the store may be used.
 
@@ -418,13 +418,14 @@ class TimerStore:
             from_ms: from the next checkpoint on that holds the log up to here, what lies before the slots from there
                 counts as not needed.
             pending_from_ms: what is pending lies in the slots from there on, as those from ``from_ms`` on do.
-            ends_ms: ascending, of the stretches of time from now on whose records are counted.
+            counted_from_ms: what is counted lies in the slots from there on.
+            ends_ms: ascending, of the stretches of time whose records are counted, the first from there on.
 
         Raises CorruptFile, OSError.
         """
         ends = Positions(self._timer_log.end_position, self._payload_log.end_position)
         times_ms = (max(0, from_ms), max(0, from_ms, pending_from_ms))
-        survey = yield from self._wheel.survey(times_ms, now_ms, ends_ms)
+        survey = yield from self._wheel.survey(times_ms, counted_from_ms, ends_ms)
         # What has come meanwhile may lie in slots that had been looked at before, but nowhere before these ends. And a
         # slot may be empty by a cancel that has come meanwhile: that must not be missing where it is counted on.
         self._needed_next_from = self._timer_log.end_position

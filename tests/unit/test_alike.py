@@ -407,3 +407,12 @@ def test_a_record_with_unreadable_headers_is_asked_once_and_holds_up_none(tmp_pa
     assert [record[6] for record in records] == list(range(many))
     (letter,) = (record for record in records if isinstance(record[0], Rejection))
     assert (letter[0][0], *letter[2:5], letter[6], letter[7]) == ("UNREADABLE_HEADERS", b"k", b"v", [], 1, [])
+
+
+def test_of_several_times_that_all_of_them_say_the_delay_counts() -> None:
+    times = ("TIMER_DELIVER_MS", b"%d" % (NOW_MS + 500)), ("TIMER_DELAY_MS", b"30")
+    for both in (times, times[::-1]):
+        messages = [message(n, REAL_TOPIC, *both) for n in range(2)]
+        alike = a_parser().alike(messages, read_headers(messages))
+        assert alike is not None
+        assert alike.due_ms == [NOW_MS + 30] * 2

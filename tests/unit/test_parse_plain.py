@@ -96,3 +96,17 @@ def test_a_timestamp_that_leads_beyond_all_calendars_is_rejected(times: Headers)
     rejected = parser.parse(headers, 9, timestamp_ms, PLAN)
     assert isinstance(rejected, Rejection)
     assert rejected.code is ErrorCode.DELAY_TOO_LONG
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+@pytest.mark.parametrize("digits", [19, 5_000])
+def test_a_time_of_any_number_of_digits_is_too_far_ahead(name: str, digits: int) -> None:
+    """Python refuses to read a number of more than 4,300."""
+    parser = make()
+    headers: Headers = [("REAL_TOPIC", b"orders"), (name, b"9" * digits)]
+    batch = [Message(offset=n, headers=headers, timestamp=(1, AT_MS)) for n in range(2)]  # type: ignore[arg-type]
+    assert parser.alike(batch, [headers, headers]) is None
+    assert parser.plain(headers, 9, AT_MS, MAX_DELAY_MS) is None
+    rejected = parser.parse(headers, 9, AT_MS, PLAN)
+    assert isinstance(rejected, Rejection)
+    assert rejected.code is ErrorCode.DELAY_TOO_LONG

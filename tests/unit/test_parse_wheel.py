@@ -4,7 +4,7 @@ import pytest
 
 from connectors.contract import ErrorCode, TopicNames
 from sidecar.intake.parse import Parser
-from sidecar.intake.parse_wheel import WheelParser
+from sidecar.intake.parse_wheel import Cancel, WheelParser
 from sidecar.records import Rejection
 from tests.support.one_wheel import COPIES, NOW_MS, PLAN, REAL_TOPIC, WHEEL
 
@@ -65,3 +65,14 @@ def test_a_record_that_says_no_time_is_rejected() -> None:
 @pytest.mark.parametrize(("name", "value"), [("DELAY", b"1"), ("TIMER_DELAY_SEC", b"0"), ("TIMER_DELAY_MS", b"0")])
 def test_the_least_that_may_be_asked_for(name: str, value: bytes) -> None:
     assert due_ms((name, value)) == (NOW_MS + 1_000 if name == "DELAY" else NOW_MS)
+
+
+@pytest.mark.parametrize("topic", [b"", None])
+def test_a_cancel_whose_destination_is_empty_takes_nothing_back(topic: bytes | None) -> None:
+    """Without that header it would be for whatever topic."""
+    parser = WheelParser(Parser(TopicNames()), WHEEL, 0, COPIES)
+    cancel = ("TIMER_DEL_UNIQKEY", b"m")
+    assert parser.parse([cancel], 0, NOW_MS, PLAN) == Cancel(b"m", None, None)
+    rejected = parser.parse([cancel, ("REAL_TOPIC", topic)], 0, NOW_MS, PLAN)
+    assert isinstance(rejected, Rejection)
+    assert rejected.code is ErrorCode.MISSING_REAL_TOPIC

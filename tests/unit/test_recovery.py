@@ -261,6 +261,7 @@ def test_a_directory_of_no_use_is_rebuilt_from_kafka(tmp_path: Path, name: str, 
         DAMAGED_WHEEL[wheel](tmp_path)
     found = opened(tmp_path)
     assert (found.case, found.complete_to_offset) == (case, L)
+    assert found.was_of == (OWNER._replace(topic_id="another") if case is Case.FOREIGN else None)
     assert payloads(found) == []
     # What is left is whole: the next start finds nothing to complain of.
     found.store.close(L, {})

@@ -585,6 +585,56 @@ def test_a_slot_that_gets_more_at_each_step_is_loaded_nevertheless(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("rolls_wanted", [None, is_even], ids=["by their roll", "by their payload"])
+@pytest.mark.parametrize("topic", [None, "orders"])
+@pytest.mark.parametrize("uniq_key", [None, b"id1"])
+def test_a_query_tells_what_a_look_at_all_that_is_pending_does(
+    tmp_path: Path, uniq_key: bytes | None, topic: str | None, rolls_wanted: Callable[[bytes], bool] | None
+) -> None:
+    """Of some that were taken back, some that roll, and some of one time in the order of their arrival."""
+    store = opened(tmp_path).store
+    times_ms = [5_000 + 500 * (7 * n % 11) for n in range(40)]
+    messages = [
+        Message(at_ms, b"id%d" % (n % 3), TOPICS[n % 2], b"%d" % n, n % 4 < 2) for n, at_ms in enumerate(times_ms)
+    ]
+    pending: Pending = {}
+    for begin in range(0, 40, 8):
+        stored = put(store, messages[begin : begin + 8])
+        pending |= zip(stored.payload_pos.tolist(), messages[begin : begin + 8], strict=True)
+        back = stored.where(np.isin(np.arange(8), (2, 4, 5)))
+        store.delete(back)
+        for position in back.payload_pos.tolist():
+            del pending[position]
+    for from_ms, until_ms, limit in itertools.product(
+        (0, 5_500, 7_000, 8_250), (7_000, 9_500, 2**62), (0, 1, 2, 3, 100)
+    ):
+
+        def is_meant(message: Message, from_ms: int = from_ms, until_ms: int = until_ms) -> bool:
+            if message.rolls and rolls_wanted is not None:
+                return 6_000 <= message.act_ms < max(from_ms, until_ms) and rolls_wanted(message.payload)
+            return from_ms <= message.act_ms < until_ms
+
+        expected = {
+            at: one
+            for at, one in pending.items()
+            if is_meant(one) and uniq_key in (None, one.id) and topic in (None, one.topic)
+        }
+        total, first = result_of(
+            store.query(
+                from_ms,
+                until_ms,
+                limit,
+                id_hash=None if uniq_key is None else int(hash_ids([uniq_key])[0]),
+                topic_hash=None if topic is None else hash_topic(topic),
+                rolls_from_ms=6_000,
+                rolls_wanted=rolls_wanted,
+            )
+        )
+        assert (total, first.payload_pos.tolist()) == (len(expected), by_time(expected)[:limit])
+    store.close(None, {})
+
+
+@pytest.mark.usefixtures("_small")
 def test_a_query_goes_on_while_the_store_is_used(tmp_path: Path) -> None:
     """Each message that was there all the while is told once; what was sent meanwhile is not."""
     by_id = int(hash_ids([b"same"])[0])

@@ -25,7 +25,8 @@ class WheelFigures(NamedTuple):
     by_topic: dict[str, int]
     """Those with the most messages."""
     due_within: dict[str, int]
-    """Each of `DUE_WITHIN_MS`, and ``later``; not cumulative. A message that rolls counts at its roll."""
+    """Each of `DUE_WITHIN_MS`, and ``later``; not cumulative. A message that rolls counts at its roll, one that is due
+    already within the shortest."""
     furthest_ms: int | None
     """When the slot that is acted on last begins."""
     disk_bytes: int

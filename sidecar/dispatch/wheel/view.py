@@ -19,6 +19,9 @@ from sidecar.store.timer_store import Loaded, TimerStore
 TOPIC_NAMES_MAX = 20_000
 """Twice as many as are counted one by one (`topic_counts`): of so many, half are none of those."""
 
+_END_MS = 2**62
+"""Later than anything."""
+
 DESCRIBED_AT_ONCE = 500
 """Messages told in one step of a question: some 3 ms."""
 COMPARED_AT_ONCE = 5_000
@@ -81,14 +84,18 @@ class WheelView:
 
         Raises StoreError, OSError.
         """
-        # A slot tells only how much it has held: where nothing of the loaded ones is left, those do not count.
-        pending_from_ms = done_ms if self._ready.waiting else self._ready.loaded_until_ms
-        ends_ms = [now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()]
-        found = yield from self._store.survey(done_ms, pending_from_ms, now_ms, ends_ms)
-        counted = dict(zip(DUE_WITHIN_MS, found.counts, strict=True))
-        counted["later"] = max(0, self._store.pending_count - sum(counted.values()))
-        self._due_within = counted
-        self._furthest_ms = found.last_ms
+        # A slot tells only how much it has held: what is left of the loaded ones is counted at hand, and where nothing
+        # is, they do not count.
+        at_hand_ms = self._ready.times_ms()
+        loaded_ms = self._ready.loaded_until_ms
+        pending_from_ms = done_ms if self._ready.waiting else loaded_ms
+        ends_ms = [*(now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()), _END_MS]
+        found = yield from self._store.survey(done_ms, pending_from_ms, loaded_ms, ends_ms)
+        counts = np.bincount(np.searchsorted(ends_ms, at_hand_ms, side="right"), minlength=len(ends_ms)) + found.counts
+        self._due_within = dict(zip([*DUE_WITHIN_MS, "later"], counts.tolist(), strict=True))
+        last_ms = [] if found.last_ms is None else [found.last_ms]
+        last_ms += [self._store.slot_time_ms(int(at_hand_ms.max()))] if len(at_hand_ms) else []
+        self._furthest_ms = max(last_ms, default=None)
         if found.oldest is None:
             return None
         position, size = found.oldest
@@ -107,6 +114,25 @@ class WheelView:
 
     def pending(self, query: PendingQuery) -> Generator[None, None, PendingAnswer]:
         """How many messages wait, and the first of them; in steps of some ms, between which all else may go on."""
+        messages: list[PendingMessage] = []
+        rest: PendingQuery | None = query
+        while rest is not None:
+            total, found, late, rest = yield from self._stored(rest)
+            total += len(messages)
+            messages += found
+        overdue = yield from self._overdue(late, query)
+        messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
+        messages.sort(key=lambda message: message.cursor)
+        return PendingAnswer(total + len(overdue), messages[: query.limit])
+
+    def _stored(
+        self, query: PendingQuery
+    ) -> Generator[None, None, tuple[int, list[PendingMessage], list[tuple[int, Outgoing]], PendingQuery | None]]:
+        """Of what is stored: how many wait and the first of them; what was late as they were told; the rest to ask for.
+
+        There is a rest where some of the first are not meant, a hash being another's too: a page that is not full would
+        be the last one, or let the next begin behind what it lacks.
+        """
         id_hash = int(hash_ids([id_bytes(query.id)])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
         loaded_ms = self._ready.loaded_until_ms
@@ -125,11 +151,11 @@ class WheelView:
             rolls_from_ms=max(after_ms, loaded_ms),
             rolls_wanted=partial(_is_delivered_within, query) if query.is_by_out else None,
         )
-        # What has been loaded since is at hand now.
+        # What has been loaded since is at hand now, and has been counted, also beyond the first of them.
         is_stored = found.act_ms >= self._ready.loaded_until_ms
-        total -= int(np.count_nonzero(~is_stored))
         at_hand = self._at_hand(query, after_ms, id_hash, topic_hash)
-        total += len(at_hand.act_ms)
+        counted = max(np.count_nonzero(~is_stored), np.count_nonzero(at_hand.act_ms >= loaded_ms))
+        total += len(at_hand.act_ms) - int(counted)
         merged = Loaded.joined([at_hand, found.where(is_stored)])
         ordered = merged.where(np.lexsort((merged.payload_pos, merged.act_ms)))
         passed = self._count_passed(ordered, query.after) if query.after is not None else 0
@@ -145,10 +171,9 @@ class WheelView:
                     messages.append(message)
             yield
         total += len(messages) - passed - len(payloads)
-        overdue = yield from self._overdue(late, query)
-        messages += [self._describe(record, act_ms) for act_ms, record in overdue[: query.limit]]
-        messages.sort(key=lambda message: message.cursor)
-        return PendingAnswer(total + len(overdue), messages[: query.limit])
+        if len(messages) >= min(total, query.limit) or not payloads:
+            return total, messages, late, None
+        return total, messages, late, query._replace(after=message.cursor, limit=max(query.limit, DESCRIBED_AT_ONCE))
 
     def _at_hand(self, query: PendingQuery, after_ms: int, id_hash: int | None, topic_hash: int | None) -> Loaded:
         """What is about to fall due and meant, acted on from ``after_ms`` on."""
