@@ -78,6 +78,14 @@ def test_what_is_due_already_and_waits_for_delivery_does_not_count_as_due_later(
     assert sum(figures.due_within.values()) == figures.pending == 6
 
 
+def test_what_was_due_when_it_arrived_counts_as_due_at_once(tmp_path: Path) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([for_topic(0, b"late", NOW_MS - HOUR_MS), for_topic(1, b"orders", NOW_MS + HOUR_MS // 2)], NOW_MS)
+    ticks(wheel, NOW_MS)
+    figures = wheel.figures
+    assert (figures.due_within["1m"], figures.due_within["1h"], figures.pending) == (1, 1, 2)
+
+
 def test_what_is_at_hand_is_told_as_all_that_waits(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     wheel.offer([for_topic(0, b"orders", NOW_MS + 900), for_topic(1, b"bills", NOW_MS + 1_900)], NOW_MS)

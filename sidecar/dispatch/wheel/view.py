@@ -11,7 +11,7 @@ from connectors.header_names import REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS, 
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
 from sidecar.dispatch.wheel.ready import Ready
-from sidecar.pending import Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
+from sidecar.pending import LIMIT_MAX, Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
 from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.timer_store import Loaded, TimerStore
@@ -92,6 +92,7 @@ class WheelView:
         ends_ms = [*(now_ms + ahead_ms for ahead_ms in DUE_WITHIN_MS.values()), _END_MS]
         found = yield from self._store.survey(done_ms, pending_from_ms, loaded_ms, ends_ms)
         counts = np.bincount(np.searchsorted(ends_ms, at_hand_ms, side="right"), minlength=len(ends_ms)) + found.counts
+        counts[0] += self._late.count
         self._due_within = dict(zip([*DUE_WITHIN_MS, "later"], counts.tolist(), strict=True))
         last_ms = [] if found.last_ms is None else [found.last_ms]
         last_ms += [self._store.slot_time_ms(int(at_hand_ms.max()))] if len(at_hand_ms) else []
@@ -173,7 +174,7 @@ class WheelView:
         total += len(messages) - passed - len(payloads)
         if len(messages) >= min(total, query.limit) or not payloads:
             return total, messages, late, None
-        return total, messages, late, query._replace(after=message.cursor, limit=max(query.limit, DESCRIBED_AT_ONCE))
+        return total, messages, late, query._replace(after=message.cursor, limit=LIMIT_MAX)
 
     def _at_hand(self, query: PendingQuery, after_ms: int, id_hash: int | None, topic_hash: int | None) -> Loaded:
         """What is about to fall due and meant, acted on from ``after_ms`` on."""
