@@ -45,6 +45,7 @@ from sidecar.store.layout import (
     RECORD_BYTES,
     TIMER_LOG_BLANK,
     TIMER_LOG_RECORD,
+    BoolArray,
     Int64Array,
     RecordArray,
     Slot,
@@ -566,8 +567,8 @@ def in_log_order(pieces: Iterable[Piece]) -> Piece:
     )
 
 
-def _malformed(records: RecordArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _malformed(records: RecordArray) -> BoolArray:
     magic = records["magic"]
-    wrong: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    wrong: BoolArray
     wrong = (records["size"] != RECORD_BYTES) | (magic <= 0) | (magic > MAGIC_ALL)
     return wrong

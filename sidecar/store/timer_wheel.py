@@ -42,6 +42,7 @@ from sidecar.store.layout import (
     MAGIC_DELETE,
     SLOT_BYTES,
     TIMER_WHEEL_SLOT,
+    BoolArray,
     Int32Array,
     Int64Array,
     RecordArray,
@@ -438,11 +439,11 @@ class TimerWheel:
         if count > _RELEASE_SLOTS:
             self._mapped.release()
 
-    def _is_occupied(self, number: int, index: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _is_occupied(self, number: int, index: int, length: int) -> BoolArray:
         """Which of the slots at `index` are slots `number` and following, not another lap's, and hold something."""
         expected_ms = self._ramp_ms[:length] + number * self.precision_ms
         slots = self._slots[index : index + length]
-        occupied: np.ndarray[tuple[int], np.dtype[np.bool_]]
+        occupied: BoolArray
         occupied = (slots["time_ms"] == expected_ms) & (slots["num"] > 0)
         return occupied
 

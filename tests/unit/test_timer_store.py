@@ -93,6 +93,15 @@ def is_even(payload: bytes) -> bool:
     return int(payload) % 2 == 0
 
 
+def is_meant(
+    message: Message, from_ms: int, until_ms: int, rolls_from_ms: int, rolls_wanted: Callable[[bytes], bool] | None
+) -> bool:
+    """Whether a query with these bounds is for it."""
+    if message.rolls and rolls_wanted is not None:
+        return rolls_from_ms <= message.act_ms < max(from_ms, until_ms) and rolls_wanted(message.payload)
+    return from_ms <= message.act_ms < until_ms
+
+
 def by_time(messages: Pending) -> list[int]:
     """Payload positions by time and then arrival."""
     return sorted(messages, key=lambda position: (messages[position].act_ms, position))
@@ -328,22 +337,18 @@ class StoreMachine(RuleBasedStateMachine):
         topic: str | None,
         rolls_wanted: Callable[[bytes], bool] | None,
     ) -> None:
-        from_ms += self.now_ms
-        until_ms = from_ms + length_ms
-
-        def is_meant(message: Message) -> bool:
-            if message.rolls and rolls_wanted is not None:
-                return message.act_ms < max(from_ms, self.now_ms, until_ms) and rolls_wanted(message.payload)
-            return from_ms <= message.act_ms < until_ms
-
+        until_ms = self.now_ms + from_ms + length_ms
+        from_ms = self.now_ms + max(from_ms, 0)
         expected = {
             at: message
             for at, message in self.pending.items()
-            if is_meant(message) and number in (None, int(message.id[2:])) and topic in (None, message.topic)
+            if is_meant(message, from_ms, until_ms, self.now_ms, rolls_wanted)
+            and number in (None, int(message.id[2:]))
+            and topic in (None, message.topic)
         }
         total, first = result_of(
             self.store.query(
-                max(from_ms, self.now_ms),
+                from_ms,
                 until_ms,
                 limit,
                 id_hash=None if number is None else int(hash_ids([b"id%d" % number])[0]),
@@ -608,16 +613,12 @@ def test_a_query_tells_what_a_look_at_all_that_is_pending_does(
     for from_ms, until_ms, limit in itertools.product(
         (0, 5_500, 7_000, 8_250), (7_000, 9_500, 2**62), (0, 1, 2, 3, 100)
     ):
-
-        def is_meant(message: Message, from_ms: int = from_ms, until_ms: int = until_ms) -> bool:
-            if message.rolls and rolls_wanted is not None:
-                return 6_000 <= message.act_ms < max(from_ms, until_ms) and rolls_wanted(message.payload)
-            return from_ms <= message.act_ms < until_ms
-
         expected = {
             at: one
             for at, one in pending.items()
-            if is_meant(one) and uniq_key in (None, one.id) and topic in (None, one.topic)
+            if is_meant(one, from_ms, until_ms, 6_000, rolls_wanted)
+            and uniq_key in (None, one.id)
+            and topic in (None, one.topic)
         }
         total, first = result_of(
             store.query(

@@ -14,6 +14,10 @@ from tests.support.one_wheel import NOW_MS, PLAN, due, message, opened, sent, ti
 HOUR_MS = 3_600_000
 
 
+def for_topic(offset: int, topic: bytes, due_ms: int, timestamp_ms: int = NOW_MS) -> Message:
+    return message(offset, ("REAL_TOPIC", topic), ("TIMER_DELIVER_MS", b"%d" % due_ms), timestamp_ms=timestamp_ms)
+
+
 def test_a_topic_is_told_by_name_after_any_number_that_have_come_and_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -21,8 +25,7 @@ def test_a_topic_is_told_by_name_after_any_number_that_have_come_and_gone(
     wheel = opened(tmp_path)
 
     def schedule(topic: bytes, due_ms: int, now_ms: int) -> None:
-        headers = ("REAL_TOPIC", topic), ("TIMER_DELIVER_MS", b"%d" % due_ms)
-        wheel.offer([message(wheel.position, *headers, timestamp_ms=now_ms)], now_ms)
+        wheel.offer([for_topic(wheel.position, topic, due_ms, now_ms)], now_ms)
 
     schedule(b"lasting", NOW_MS + HOUR_MS, NOW_MS)
     for number in range(1, 25):
@@ -33,10 +36,6 @@ def test_a_topic_is_told_by_name_after_any_number_that_have_come_and_gone(
     schedule(b"new", NOW_MS + HOUR_MS, NOW_MS + 60_000)
     assert wheel.figures.by_topic == {"lasting": 1, "new": 1}
     assert len(wheel._view._topic_names) <= 11
-
-
-def for_topic(offset: int, topic: bytes, due_ms: int) -> Message:
-    return message(offset, ("REAL_TOPIC", topic), ("TIMER_DELIVER_MS", b"%d" % due_ms))
 
 
 DAY_MS = 24 * HOUR_MS
