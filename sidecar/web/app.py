@@ -187,14 +187,14 @@ def make_app(
     ) -> Response:
         if ask is None:
             raise HTTPException(503, "the sidecar has no session with Kafka yet")
+        cursor = None if after is None else Cursor.parse(after)
+        exact_id = None if id is None else _as_sent(request.scope["query_string"], "id")
+        query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor, by_act=by == "act_ms")
         try:
-            cursor = None if after is None else Cursor.parse(after)
-            exact_id = None if id is None else _as_sent(request.scope["query_string"], "id")
-            query = PendingQuery(exact_id, topic, from_ms, until_ms, limit, cursor, by_act=by == "act_ms")
             told = await asyncio.wait_for(ask(query), ANSWER_TIMEOUT_S)
         except TimeoutError:
-            detail = "the loop is busy, or Kafka is away; ask again, or for less: an id, or an earlier `to`"
-            raise HTTPException(503, detail) from None
+            less = "an id, an earlier `to`, or `by=act_ms`" if query.is_by_out else "an id, or an earlier `to`"
+            raise HTTPException(503, f"the loop is busy, or Kafka is away; ask again, or for less: {less}") from None
         # The loop waits for the interpreter meanwhile, so without checks of what we have made ourselves.
         return Response(msgspec.json.encode(told), media_type="application/json")
 

@@ -232,6 +232,32 @@ def test_the_bounds_are_of_either_time(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked_for", "less"),
+    [
+        ("to=9", "an id, an earlier `to`, or `by=act_ms`"),
+        ("to=9&by=act_ms", "an id, or an earlier `to`"),
+        ("topic=orders", "an id, or an earlier `to`"),
+    ],
+)
+def test_a_loop_that_has_no_time_is_told_with_what_asks_for_less(
+    health: Health,
+    switches: Switches,
+    outcomes: CancelOutcomes,
+    monkeypatch: pytest.MonkeyPatch,
+    asked_for: str,
+    less: str,
+) -> None:
+    async def never(_query: PendingQuery) -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr("sidecar.web.app.ANSWER_TIMEOUT_S", 0.01)
+    answer = Client(make_app(health, Metrics("1"), "1", switches, outcomes, never)).get(f"/api/v1/pending?{asked_for}")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/api/v1/problems/unavailable")
+    assert answer.json()["detail"] == f"the loop is busy, or Kafka is away; ask again, or for less: {less}"
+
+
+@pytest.mark.parametrize(
     ("told", "reason"),
     [
         ("2030-01-01T09:00:00", "has no time zone"),

@@ -159,6 +159,21 @@ def test_what_is_loaded_and_sent_while_it_is_asked_for_is_not_told(tmp_path: Pat
     assert (answer.total, ids(answer)) == (1, ["4"])
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_page_is_not_the_last_because_what_it_would_tell_is_sent_meanwhile(
+    tmp_path: Path, limit: int, steps: int
+) -> None:
+    wheel = opened(tmp_path)
+    wheel.offer([due(n, NOW_MS + 1_000 * n, uniq_key=b"%d" % n) for n in range(1, 7)], NOW_MS)
+    pending = wheel.pending(PendingQuery(limit=limit))
+    for _ in range(steps):
+        next(pending)
+    assert len(sent(wheel, NOW_MS + 3_000)[0]) == 3
+    answer = result_of(pending)
+    assert (answer.total, ids(answer)) == (3, ["4", "5", "6"][:limit])
+
+
 def test_within_a_millisecond_they_are_told_in_the_order_of_their_arrival(tmp_path: Path) -> None:
     """Also of those that have come for a slot that was loaded already, in another order."""
     wheel = opened(tmp_path)

@@ -131,8 +131,8 @@ class WheelView:
     ) -> Generator[None, None, tuple[int, list[PendingMessage], list[tuple[int, Outgoing]], PendingQuery | None]]:
         """Of what is stored: how many wait and the first of them; what was late as they were told; the rest to ask for.
 
-        There is a rest where some of the first are not meant, a hash being another's too: a page that is not full would
-        be the last one, or let the next begin behind what it lacks.
+        There is a rest where some of the first are not meant, a hash being another's too, or have been sent meanwhile:
+        a page that is not full would be the last one, or let the next begin behind what it lacks.
         """
         id_hash = int(hash_ids([id_bytes(query.id)])[0]) if query.id is not None else None
         topic_hash = hash_topic(query.topic) if query.topic is not None else None
@@ -172,9 +172,12 @@ class WheelView:
                     messages.append(message)
             yield
         total += len(messages) - passed - len(payloads)
-        if len(messages) >= min(total, query.limit) or not payloads:
+        if len(messages) >= min(total, query.limit):
             return total, messages, late, None
-        return total, messages, late, query._replace(after=message.cursor, limit=LIMIT_MAX)
+        if payloads:
+            return total, messages, late, query._replace(after=message.cursor, limit=LIMIT_MAX)
+        is_sent = self._ready.loaded_until_ms > loaded_ms
+        return total, messages, late, query if is_sent else None
 
     def _at_hand(self, query: PendingQuery, after_ms: int, id_hash: int | None, topic_hash: int | None) -> Loaded:
         """What is about to fall due and meant, acted on from ``after_ms`` on."""
