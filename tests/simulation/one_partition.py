@@ -38,7 +38,7 @@ from confluent_kafka import Message
 from connectors.contract import TopicNames
 from sidecar.cli.progress_choice import Log, due_after, first_undelivered, stamps_of
 from sidecar.dispatch.wheel import intake as wheel_intake
-from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX_BYTES
 from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
 from sidecar.dispatch.wheel.progress import BURIED_MAX
 from sidecar.plan import Plan
@@ -77,14 +77,14 @@ class Mode(NamedTuple):
     fails: bool = True
     """The process, its disk, and Kafka's good will."""
     reuses_ids: bool = False
-    hits_ahead: tuple[int, ...] = (HITS_AHEAD_MAX,)
+    hits_ahead_bytes: tuple[int, ...] = (HITS_AHEAD_MAX_BYTES,)
 
 
 CALM = Mode("calm", aborts=False, fails=False)
 ABORTS = Mode("aborts", fails=False)
 ILL = Mode("ill")
-FEW_AHEAD = Mode("few ahead", hits_ahead=(1, 2, 4))
-REUSED = Mode("reused", reuses_ids=True, hits_ahead=(2, HITS_AHEAD_MAX))
+FEW_AHEAD = Mode("few ahead", hits_ahead_bytes=(3, 6, 12))
+REUSED = Mode("reused", reuses_ids=True, hits_ahead_bytes=(6, HITS_AHEAD_MAX_BYTES))
 MODES = (CALM, ABORTS, ILL, ILL, FEW_AHEAD, REUSED)
 
 
@@ -138,7 +138,7 @@ class Story:
         self._mode = mode = MODES[seed % len(MODES)]
         self._plan = msgspec.structs.replace(PLAN, spread_ms=roll_spread_ms(seed, PLAN.roll_window_ms))
         self._chance = random.Random(seed)
-        self._hits_ahead = self._chance.choice(mode.hits_ahead)
+        self._hits_ahead_bytes = self._chance.choice(mode.hits_ahead_bytes)
         self._reads = self._chance.choice([(1, 2, 5, 20), (1, 3, 10, 30), (10, 100)])
         """How many records at a time: some stories lag behind the log's end, some are always there."""
         self._names_in_hand = self._chance.choice([0.0, 0.3, 0.6])
@@ -169,7 +169,7 @@ class Story:
         with (
             TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory,
             self._files,
-            patch.object(wheel_intake, "HITS_AHEAD_MAX", self._hits_ahead),
+            patch.object(wheel_intake, "HITS_AHEAD_MAX_BYTES", self._hits_ahead_bytes),
             patch.object(TimerLog, "append", self._disk.limited(TimerLog.append)),
             patch.object(PayloadLog, "append_batch", self._disk.limited(PayloadLog.append_batch)),
             small_stretches(self._seed),

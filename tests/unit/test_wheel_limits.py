@@ -4,15 +4,16 @@ import gc
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX_BYTES
 from sidecar.dispatch.wheel.partition import WheelPartition
-from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.dispatch.wheel.progress import BURIED_MAX, PLANS_MAX_BYTES, WheelProgress
 from sidecar.intake.progress import LastRead, Mark
-from sidecar.plan import Plan
+from sidecar.plan import Plan, Plans
 from sidecar.records import Outgoing
-from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, REAL_TOPIC, due, message, opened, sent
+from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, PLAN, REAL_TOPIC, due, message, opened, sent
 
 SHORT = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
 
@@ -129,6 +130,10 @@ METADATA_BYTES_MAX = 4_096 - len(Mark("I" * 22, LastRead(10**15, NOW_MS, 2**31 -
 """Kafka's offset.metadata.max.bytes, and what each commit says of the log that it is of."""
 
 
+HITS_AHEAD_MAX = HITS_AHEAD_MAX_BYTES // len("1000,")
+"""Of cancels that stand some thousand records beyond the committed offset."""
+
+
 def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path: Path) -> None:
     """The transaction is aborted, and they find it after all."""
     wheel = opened(tmp_path)
@@ -153,9 +158,48 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
     assert out == [0, *range(HITS_AHEAD_MAX + 1, count)], "what was taken in is absent, the rest goes out once"
 
 
+@pytest.mark.parametrize("apart", [10**3, 10**5, 10**7, 10**9])
+def test_cancels_far_ahead_of_what_waits_fit_into_a_commit_beside_all_else(tmp_path: Path, apart: int) -> None:
+    """What waits came due while delivery was stopped; plans and replacements take as much as they may."""
+    needed, begins, count = 10**10, 10**10 + 10**9, HITS_AHEAD_MAX
+    plans = Plans(((needed, PLAN),))
+    while len(msgspec.json.encode(plans)) < PLANS_MAX_BYTES:
+        fits = plans
+        plan = msgspec.structs.replace(PLAN, max_delay_ms=PLAN.max_delay_ms + len(plans.since))
+        plans = plans.changed(begins - 1_000 + len(plans.since), plan)
+    buried = tuple(range(10**9 - BURIED_MAX, 10**9))
+    begun = WheelProgress(
+        watermark=(NOW_MS, begins),
+        lowest_needed=needed,
+        plans=fits,
+        buried=buried,
+        begun_ms=NOW_MS,
+        copied_below=begins,
+    )
+    wheel = opened(tmp_path, begins, begun.encode(), begins, plan=fits.since[-1][1])
+    wheel.offer([due(needed + 1, NOW_MS + 60_000, uniq_key=b"kept")], NOW_MS)
+    wheel.reached_end(begins)
+    scheduled = [due(begins + n, NOW_MS + 60_000, uniq_key=b"%d" % n) for n in range(count)]
+    waiting = [due(begins + count + n, NOW_MS - 1) for n in range(2)]
+    wheel.offer([*scheduled, *waiting], NOW_MS)
+    far = begins + count + apart
+    cancels = [message(far + n, ("TIMER_DEL_UNIQKEY", b"%d" % n)) for n in range(count)]
+    wheel.offer(cancels, NOW_MS)
+    _, (offset, metadata) = sent(wheel, NOW_MS, most=1)
+    assert offset == begins + count + 1
+    hits = WheelProgress.read(metadata, offset).hits_ahead
+    assert len(hits) == min(count, HITS_AHEAD_MAX_BYTES // len(f"{hits[-1]},"))
+    assert METADATA_BYTES_MAX - 600 < len(metadata) < METADATA_BYTES_MAX
+    while wheel.position < far + count:
+        sent(wheel, NOW_MS)
+        wheel.offer([each for each in cancels if (each.offset() or 0) >= wheel.position], NOW_MS)
+    sent(wheel, NOW_MS)
+    assert wheel.figures.pending == 1, "each has found what it names, and the others are untouched"
+
+
 def test_any_number_of_cancels_that_are_read_with_a_replacement_fits_into_a_commit(tmp_path: Path) -> None:
     """Its message will hold back the committed offset, and so what they take out has to be remembered."""
-    wheel, count = opened(tmp_path), 2 * HITS_AHEAD_MAX
+    wheel, count = opened(tmp_path), 1_500
     wheel.offer([due(number, NOW_MS + 60_000, uniq_key=b"%d" % number) for number in range(count)], NOW_MS)
     sent(wheel, NOW_MS)
     names = ("UNIQ_KEY", b"new"), ("TIMER_REPLACE_UNIQKEY", b"0"), ("TIMER_DELAY_MS", b"60000")
@@ -164,9 +208,10 @@ def test_any_number_of_cancels_that_are_read_with_a_replacement_fits_into_a_comm
     wheel.offer([replacing, *cancels], NOW_MS)
     _, (offset, metadata) = sent(wheel, NOW_MS, most=0)
     assert offset == count
-    assert len(WheelProgress.read(metadata, offset).hits_ahead) <= HITS_AHEAD_MAX
-    sent(wheel, NOW_MS)
-    wheel.offer(cancels, NOW_MS)
+    assert len(metadata) < METADATA_BYTES_MAX
+    while wheel.position < 2 * count:
+        sent(wheel, NOW_MS)
+        wheel.offer([each for each in cancels if (each.offset() or 0) >= wheel.position], NOW_MS)
     assert (wheel.position, wheel.figures.pending) == (2 * count, 0)
 
 

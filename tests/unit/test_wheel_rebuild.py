@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Message
 
 from connectors.contract import Headers
-from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX_BYTES
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.store.timer_store import quota_bytes_min
 from tests.support.one_wheel import NOW_MS, WHEEL, due, message, opened, sent
@@ -53,7 +53,7 @@ class Log:
 @pytest.mark.parametrize("batch", [50, 1_000])
 @pytest.mark.parametrize("changes", ["replacements", "cancels and a replacement"])
 def test_a_rebuild_gets_through_any_number_of_changes(tmp_path: Path, changes: str, batch: int) -> None:
-    log, count = Log(), HITS_AHEAD_MAX + 50
+    log, count = Log(), HITS_AHEAD_MAX_BYTES
     for number in range(count):
         log.append(("REAL_TOPIC", b"orders"), ("UNIQ_KEY", b"m%d" % number), IN_AN_HOUR)
     for number in range(count):

@@ -38,10 +38,11 @@ from sidecar.intake.parse_wheel import Cancel, Parsed, Replace, Schedule, WheelP
 from sidecar.intake.progress import Start
 from sidecar.plan import Plan
 from sidecar.records import DUE_MS, OFFSET, Outgoing, Rejection, encode_headers, for_disk
-from sidecar.store.errors import SlotConflict
+from sidecar.store.errors import SlotConflict, is_disk_full
 
-HITS_AHEAD_MAX = 200
-"""Cancels read ahead of records that came due and wait: as many as fit into the metadata of a commit."""
+HITS_AHEAD_MAX_BYTES = 1_400
+"""Cancels are read ahead of records that came due and wait, as long as a commit's metadata has room for them: so much
+of the 4,096 bytes that brokers keep (``offset.metadata.max.bytes``), which is enough for some 200."""
 
 
 class WheelIntake:
@@ -73,6 +74,7 @@ class WheelIntake:
         self.position = self._replay_from = read_from
         """The next offset to be read."""
         self._replay_until = start.offset
+        self._committed = start.offset
         self.watermark = progress.watermark
         """All up to it and below the committed offset is done."""
         self.plans = progress.plans
@@ -153,8 +155,8 @@ class WheelIntake:
             self._take_in(now_ms)
         except (OSError, SlotConflict) as error:
             self._block(error, now_ms)
-            if self.is_recovering and isinstance(error, SlotConflict):
-                raise  # nothing is sent before the end of the recovery, so that waiting makes no room
+            if self.is_recovering and not is_disk_full(error):
+                raise  # nothing is sent before the end of the recovery, so that waiting mends nothing
         else:
             self.pause.is_over()
         for offset, uniq_key in self._copies_read:
@@ -191,6 +193,7 @@ class WheelIntake:
             By the offset of the cancel, the outcomes that are final now.
         """
         self.watermark = watermark
+        self._committed = committed
         self.brought = {offset: at for offset, at in self.brought.items() if at >= committed}
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         return self.decisions.confirm(committed)
@@ -331,8 +334,7 @@ class WheelIntake:
             return False
         # Whether something holds back the committed offset, or will when these are applied.
         is_behind = self._is_behind or staging.is_bringing or isinstance(request, Replace)
-        ahead = self.decisions.ahead + len(staging.cancels)
-        if is_behind and ahead >= HITS_AHEAD_MAX and offset >= self._sends_from:
+        if is_behind and offset >= self._sends_from and self._are_enough_ahead(offset):
             if staging.cancels:  # few of them may have to be remembered
                 self._take_in(now_ms)
                 return self._stage_cancel(pending, now_ms)
@@ -340,6 +342,13 @@ class WheelIntake:
             return False
         staging.cancel(pending)
         return True
+
+    def _are_enough_ahead(self, offset: int) -> bool:
+        """Whether the cancels that a commit may have to tell of leave no room in it for one at ``offset``."""
+        ahead = self.decisions.ahead + len(self._staging.cancels)
+        # They are counted from the committed offset, which only comes nearer: none takes more than the last.
+        bytes_each = len(f"{offset - self._committed},")
+        return ahead > 0 and (ahead + 1) * bytes_each > HITS_AHEAD_MAX_BYTES
 
     def _apply_cancels_before(self, offset: int, now_ms: int) -> None:
         """A record comes that is due, and will hold back the committed offset: first apply the cancels before it."""
