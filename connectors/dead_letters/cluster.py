@@ -28,7 +28,6 @@ from connectors.until_answered import until_answered
 _TIMEOUT_S = 10.0
 _SILENCE_S = 30.0
 """How long a scan waits for Kafka's next word; whoever asked may ask again."""
-_SETTLED_WITHIN_S = 45.0
 _SETTLED_POLL_S = 0.05
 _TRANSACTION_TIMEOUT_MS = 10_000
 _NAME = "timewheel-dead-letters"
@@ -152,11 +151,11 @@ class Cluster:
         """The log of each partition of the topics that there are, up to what is committed by now."""
         return self._ranges(self._places(topics))
 
-    def settled_ends(self, topics: Sequence[str]) -> Ranges:
+    def settled_ends(self, topics: Sequence[str], within_s: float) -> Ranges:
         """As `ends`, once every transaction that is open now has ended: what is committed behind one is seen after it.
 
         Raises:
-            NotAnsweredError: one stays open; Kafka aborts those of a process that was killed by itself.
+            NotAnsweredError: one stays open for so long; Kafka aborts those of a process that was killed by itself.
         """
         places = self._places(topics)
         with self._asked() as admin:
@@ -173,7 +172,7 @@ class Cluster:
         patience = Retrying(
             retry=retry_if_result(lambda ranges: bool(held_up(ranges))),
             wait=wait_fixed(_SETTLED_POLL_S),
-            stop=stop_after_delay(_SETTLED_WITHIN_S),
+            stop=stop_after_delay(within_s),
             retry_error_callback=give_up,
         )
         return patience(self._ranges, places)

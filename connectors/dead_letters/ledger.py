@@ -18,6 +18,7 @@ from connectors.dead_letters.offsets import Offsets, Range
 
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _BATCH = 5_000
+_SETTLED_WITHIN_S = 45.0
 
 
 class Entry(msgspec.Struct):
@@ -55,11 +56,12 @@ class Ledger:
         Args:
             is_settled: wait for the transactions that are open; without it what was noted behind one is not seen yet.
         """
-        ends = self._cluster.settled_ends if is_settled else self._cluster.ends
+        mine = [self.topic]
+        ends = self._cluster.settled_ends(mine, _SETTLED_WITHIN_S) if is_settled else self._cluster.ends(mine)
         topics = {topic_id: topic for topic, topic_id in self._ids.items()}
         noted: dict[Place, list[Range]] = defaultdict(list)
         decode = msgspec.json.Decoder(Entry).decode
-        with self._cluster.scan(ends([self.topic]), lambda: _BATCH) as batches:
+        with self._cluster.scan(ends, lambda: _BATCH) as batches:
             for message in chain.from_iterable(batches):
                 try:
                     entry = decode(message.value() or b"")

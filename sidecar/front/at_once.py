@@ -3,7 +3,7 @@
 A thread takes what has come meanwhile and, for as long as nothing goes wrong,
 
 1. catches up with the ledger of Idempotency-Keys, and answers what has been done before from it; of a key that has come
-   twice meanwhile (who sent it first has hung up), the second waits for the first;
+   twice meanwhile (who sent it first has hung up), the second waits for the first. What has no key goes before;
 2. writes the records, waits until Kafka has all of them, and writes the ledger's entries, which tell where they are;
 3. commits, and tells the receipts.
 
@@ -214,14 +214,16 @@ class AtOnce:
 
     def settle(self, works: Sequence[Work]) -> None:
         """Carry out what has come, and tell everybody."""
-        works, repeats = _first_of_each_key(works)
+        unkeyed = [work for work in works if not work.key]
+        keyed, repeats = _first_of_each_key([work for work in works if work.key])
         try:
             scheduler = self._open()
-            left = self._answer_from_ledger(works)
-            if left:
-                self._write(scheduler, left)
+            if unkeyed:  # before those that wait for the ledger, which another's open transaction may hold up
+                self._write(scheduler, unkeyed)
+            if left := self._not_done_before(keyed):
+                self._write(self._open(), left)
         except (NothingDoneError, NotKnownError) as error:
-            for work in (*works, *repeats):
+            for work in works:
                 work.fail(error)
         else:
             if repeats:
@@ -242,22 +244,24 @@ class AtOnce:
         """New clients for the next; what the ledger holds by then, it tells whoever catches up with it."""
         self._scheduler = None
 
-    def _answer_from_ledger(self, works: Sequence[Work]) -> list[Work]:
-        """What is left to be done."""
-        if not any(work.key for work in works):
-            return list(works)
+    def _not_done_before(self, works: Sequence[Work]) -> list[Work]:
+        """Of these, each of which has a key, those that are left to be done; the others are answered by the ledger."""
+        if not works:
+            return []
         ledger = self._ledger = self._ledger or self._make_ledger()
         try:
             ledger.catch_up(self._now_ms())
-        except (NotAnsweredError, RefusedError) as error:  # what comes without a key needs no ledger
+        except NotAnsweredError as error:
+            raise NothingDoneError(str(error)) from error
+        except RefusedError as error:
             for work in works:
-                if work.key:
-                    work.fail(NothingDoneError(str(error)) if isinstance(error, NotAnsweredError) else error)
-            return [work for work in works if work.key is None]
+                work.fail(error)
+            return []
         left = []
         for work in works:
-            entry = ledger.find(work.key.name, self._now_ms()) if work.key else None
-            if entry is None or work.key is None:
+            assert work.key
+            entry = ledger.find(work.key.name, self._now_ms())
+            if entry is None:
                 left.append(work)
             elif entry.fingerprint == work.key.fingerprint:
                 work.done.set_result(Done(entry.written, is_replay=True))
@@ -376,16 +380,12 @@ class AtOnce:
 
 
 def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Requests that may share a transaction, and requests with a key that one of those has already."""
+    """Of requests that have keys, those that may share a transaction, and those with a key of one of them."""
     names, firsts, repeats = set[str](), list[Work](), list[Work]()
     for work in works:
-        if work.key is None:
-            firsts.append(work)
-        elif work.key.name in names:
-            repeats.append(work)
-        else:
-            names.add(work.key.name)
-            firsts.append(work)
+        assert work.key
+        (repeats if work.key.name in names else firsts).append(work)
+        names.add(work.key.name)
     return firsts, repeats
 
 

@@ -26,6 +26,9 @@ _CLOCKS_DIFFER_MS = 3_600_000
 """How far the clock that stamped an entry may be behind ours, when we look for the last day's."""
 _BATCH = 5_000
 _MADE_WITHIN_S = 5.0
+_SETTLED_WITHIN_S = 5.0
+"""How long a transaction of another replica may hold up those who wait for an answer. One that was killed leaves it
+open for longer: they are told to ask again."""
 _ENTRY_BYTES = 400
 """What an entry costs in memory beside what it says was written, about."""
 _WRITTEN_BYTES = 250
@@ -90,7 +93,7 @@ class KeyLedger:
         patience(self._read_on, now_ms)
 
     def _read_on(self, now_ms: int) -> None:
-        for place, (begin, end) in self._cluster.settled_ends([self.topic]).items():
+        for place, (begin, end) in self._cluster.settled_ends([self.topic], _SETTLED_WITHIN_S).items():
             if self._read_until is None or end < self._read_until:  # a topic that has been made anew begins anew
                 first = self._cluster.first_since(place, now_ms - KEPT_MS - _CLOCKS_DIFFER_MS)
                 self._read_until = end if first is None else first

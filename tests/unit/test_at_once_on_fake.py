@@ -159,19 +159,25 @@ def test_a_key_behind_another_replicas_open_transaction_is_waited_for(
         other.flush(1)
         return message("a")(scheduler)
 
+    answered: list[str] = []
     first = Work([begin], Key("k", "b"))
     bench.start().settle([first])
     assert not first.done.result(0).is_replay
-    monkeypatch.setattr("connectors.dead_letters.cluster._SETTLED_WITHIN_S", 0.1)
+    monkeypatch.setattr("sidecar.front.key_ledger._SETTLED_WITHIN_S", 0.1)
     monkeypatch.setattr("sidecar.front.key_ledger._MADE_WITHIN_S", 0.1)
     too_early, again, third = work("a", key="k"), work("a", key="k"), bench.start("third")
-    third.settle([too_early])
+    without = work("b")
+    without.done.add_done_callback(lambda _: answered.append("without"))
+    too_early.done.add_done_callback(lambda _: answered.append("too early"))
+    third.settle([too_early, without])
+    assert answered == ["without", "too early"], "what has no key does not wait"
+    assert len(without.done.result(0).written) == 1
     with pytest.raises(NothingDoneError, match="stays open"):
         too_early.done.result(0)
     other.abort_transaction(1)
     third.settle([again])
     assert again.done.result(0) == (first.done.result(0).written, True)
-    assert bench.scheduled() == {b"a": 1}
+    assert bench.scheduled() == {b"a": 1, b"b": 1}
 
 
 def test_a_key_that_comes_twice_at_once_is_carried_out_once(bench: Bench) -> None:

@@ -455,7 +455,7 @@ def test_what_was_noted_behind_an_open_transaction_is_waited_for(monkeypatch: py
     other.begin_transaction()
     other.produce("SCHEDULE_TOPIC_XXXX-redriven", b"{}")
     other.flush(1)
-    monkeypatch.setattr("connectors.dead_letters.cluster._SETTLED_WITHIN_S", 0.1)
+    monkeypatch.setattr("connectors.dead_letters.ledger._SETTLED_WITHIN_S", 0.1)
     with pytest.raises(NotAnsweredError, match="stays open"):
         letters.redrive("b")
     other.abort_transaction(1)
