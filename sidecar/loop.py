@@ -260,6 +260,7 @@ class Loop:
     def _tick(self, now_ms: int) -> None:
         troubled: dict[str, str] = {}
         recovering: dict[str, str] = {}
+        remedies: dict[str, str] = {}
         full: set[str] = set()
         for source in self.sources:
             try:
@@ -271,6 +272,8 @@ class Loop:
                 if source.trouble:
                     told = recovering if source.is_recovering else troubled
                     told[place] = source.trouble
+                    if source.remedy:
+                        remedies[place] = source.remedy
                     if source.is_disk_full:
                         full.add(place)
                 elif self._switches.stop_dequeue and source.waits_for_delivery:
@@ -278,7 +281,7 @@ class Loop:
         if recovering:  # those that are through count, too: the share never falls
             replayed = [source.replayed for source in self.sources]
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))
-        self._health.troubled, self._health.recovering = troubled, recovering
+        self._health.troubled, self._health.recovering, self._health.remedies = troubled, recovering, remedies
         self._health.destinations_away = self._outages.in_words if self._outages else {}
         noted = {f"{source.topic}-{source.partition}": source.note for source in self.sources if source.note}
         if words := told_early(self._clock.ahead_ms) or self._intake.clocks_apart.in_words:

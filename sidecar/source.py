@@ -59,6 +59,10 @@ class Source(Protocol):
         """Why it does not do all it should just now, in words; empty when all is well."""
 
     @property
+    def remedy(self) -> str:
+        """What an operator can do about `trouble`; empty where it passes by itself."""
+
+    @property
     def note(self) -> str:
         """What an operator should know of it though nothing is held up; empty when there is nothing."""
 

@@ -18,7 +18,7 @@ class ReadAhead:
     """Nothing before the committed offset is needed."""
     is_disk_full = waits_for_delivery = False
     replayed = 0, 0
-    trouble = note = ""
+    trouble = remedy = note = ""
 
     def __init__(self, topic: str, partition: int, start_offset: int, max_records: int, max_bytes: int) -> None:
         self.topic = topic

@@ -8,7 +8,7 @@ Several may hold at once; the first of this table is told.
     broker_away  no broker answers
     stuck        a schedule topic is gone, or may not be read any more
     starting     no partitions are assigned: not yet, or not again since the clients were lost
-    stuck        a partition waits for an operator, or cannot be opened and is tried again
+    stuck        a partition waits for an operator, cannot be opened and is tried again, or takes nothing in
     disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
     recovering   what is committed is read again, and how far that has come
     held         an operator has stopped delivery or intake
@@ -146,6 +146,8 @@ class Health:
     troubled: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` -> what it does not do just now, while all else goes on: its disk is full, or its memory
     while delivery is stopped."""
+    remedies: dict[str, str] = field(default_factory=dict)
+    """``topic-partition``, of ``troubled`` and ``recovering`` -> what somebody can do about it."""
     destinations_away: dict[str, str] = field(default_factory=dict)
     """``topic-partition`` of a destination -> why it takes nothing just now, while all others go on."""
     noted: dict[str, str] = field(default_factory=dict)
@@ -363,6 +365,11 @@ class Health:
             for where, cause in sorted(self.failing.items())
             if where not in self.disk_full
         ]
+        needs_operator += [
+            (f"{where}: {why}; {_STORED_GOES_ON}", self.remedies[where])
+            for where, why in sorted(self.troubled.items())
+            if where in self.remedies and where not in self.disk_full
+        ]
         if needs_operator:
             words, action = needs_operator[0]
             others = f", and {len(needs_operator) - 1} more" if len(needs_operator) > 1 else ""
@@ -370,7 +377,7 @@ class Health:
         if full := sorted(self.disk_full):
             closed = {where: cause.words for where, cause in self.failing.items()}
             why = self.troubled.get(full[0])
-            stored = "what is stored is delivered all the same" if why else "it delivers nothing until there is room"
+            stored = _STORED_GOES_ON if why else "it delivers nothing until there is room"
             why = why or self.recovering.get(full[0]) or closed.get(full[0], "")
             return Verdict(
                 State.DISK_FULL,
@@ -481,6 +488,7 @@ class Health:
 
 _WARNINGS_MAX = 20
 
+_STORED_GOES_ON = "what is stored is delivered all the same"
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"

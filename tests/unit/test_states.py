@@ -44,8 +44,13 @@ def stopped_partition(health: Health) -> None:
 
 
 def disk_full(health: Health) -> None:
-    health.troubled = {"wheel-0": "intake is paused: No space left on device"}
+    health.troubled |= {"wheel-0": "intake is paused: No space left on device"}
     health.disk_full = frozenset(["wheel-0"])
+
+
+def takes_nothing_in(health: Health) -> None:
+    health.troubled |= {"wheel-1": "intake is paused: Read-only file system"}
+    health.remedies = {"wheel-1": "check the disk"}
 
 
 def recovering(health: Health) -> None:
@@ -66,6 +71,7 @@ ORDER: list[tuple[Callable[[Health], None], State]] = [
     (broker_away, State.BROKER_AWAY),
     (starting, State.STARTING),
     (stopped_partition, State.STUCK),
+    (takes_nothing_in, State.STUCK),
     (disk_full, State.DISK_FULL),
     (recovering, State.RECOVERING),
     (held, State.HELD),
@@ -273,6 +279,20 @@ def test_a_full_disk_is_told_with_what_it_stops(how: str, told: str) -> None:
     setattr(health, how, {"wheel-0": Cause("no room", "make some") if how == "failing" else "no room"})
     health.disk_full = frozenset(["wheel-0"])
     assert health.verdict().words == told
+
+
+def test_what_a_partition_that_takes_nothing_in_waits_for_is_told_with_what_goes_on() -> None:
+    health, _ = a_health()
+    takes_nothing_in(health)
+    assert health.verdict() == (
+        State.STUCK,
+        "wheel-1: intake is paused: Read-only file system; what is stored is delivered all the same",
+        "check the disk",
+        None,
+    )
+    assert health.unready_reasons() == []
+    health.disk_full = frozenset(["wheel-1"])
+    assert health.verdict().state is State.DISK_FULL
 
 
 def test_of_a_partition_that_cannot_be_opened_it_is_told_what_to_check() -> None:

@@ -1,6 +1,8 @@
 """A wheel whose disk is full of what it has delivered: intake waits for that room, and nothing else makes it."""
 
 import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,15 @@ def filled(directory: Path, *first: Message, slots: int = SLOTS) -> WheelPartiti
         wheel.offer([some(wheel.position)], NOW_MS)
     assert wheel.is_disk_full
     return wheel
+
+
+def failing(code: int) -> Callable[..., None]:
+    """What a disk does."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 def sent_in_time(wheel: WheelPartition, now_ms: int) -> tuple[list[Outgoing], tuple[int, str]]:
@@ -106,32 +117,59 @@ def test_what_finds_no_room_is_not_passed_over_at_the_end_of_the_log(tmp_path: P
 
 def test_a_start_on_a_full_disk_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing is sent before the end of the recovery: somebody may make it."""
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
-
     wheel = opened(tmp_path / "one", plan=PLAN, slots=SLOTS)
     wheel.offer([some(0)], NOW_MS)
     _, progress = sent(wheel, NOW_MS)
     again = opened(tmp_path / "two", *progress, 1, plan=PLAN, slots=SLOTS)
     with monkeypatch.context() as patch:
-        patch.setattr(TimerLog, "append", full)
+        patch.setattr(TimerLog, "append", failing(errno.ENOSPC))
         again.offer([some(0)], NOW_MS)
     assert (again.is_recovering, again.is_disk_full, again.position) == (True, True, 0)
-    assert "no space left" in again.trouble
+    assert "No space left" in again.trouble
     again.tick(NOW_MS + TRY_AGAIN_MS)
     again.offer([some(0)], NOW_MS + TRY_AGAIN_MS)
     assert [record[6] for record in sent(again, DUE_MS)[0]] == [0]
 
 
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EROFS, "let this user write to all that is under data_dir"),
+        (errno.EIO, "check the disk under data_dir"),
+    ],
+)
+def test_a_disk_that_takes_nothing_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str
+) -> None:
+    wheel = opened(tmp_path, plan=PLAN, slots=SLOTS)
+    wheel.offer([some(0)], NOW_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerLog, "append", failing(code))
+        wheel.offer([some(1)], NOW_MS)
+    assert (wheel.position, wheel.trouble) == (1, f"intake is paused: {os.strerror(code)}")
+    assert wheel.remedy.startswith(remedy)
+    assert wheel.is_disk_full == (code == errno.ENOSPC)
+    wheel.tick(NOW_MS + TRY_AGAIN_MS)
+    wheel.offer([some(1)], NOW_MS + TRY_AGAIN_MS)
+    assert (wheel.position, wheel.trouble, wheel.remedy) == (2, "", "")
+
+
+def test_a_start_on_a_disk_that_fails_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried anew, and told as a partition that cannot be opened: while it waits, nothing is sent."""
+    wheel = opened(tmp_path / "one", plan=PLAN, slots=SLOTS)
+    wheel.offer([some(0)], NOW_MS)
+    _, progress = sent(wheel, NOW_MS)
+    again = opened(tmp_path / "two", *progress, 1, plan=PLAN, slots=SLOTS)
+    monkeypatch.setattr(TimerLog, "append", failing(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        again.offer([some(0)], NOW_MS)
+
+
 def test_it_makes_room_where_there_is_none_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = filled(tmp_path)
     position = wheel.position
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
-
-    monkeypatch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(checkpoint, "save", failing(errno.ENOSPC))
     idle(wheel, DUE_MS, 4 * LOOK_EVERY_MS)
     now_ms = DUE_MS + 4 * LOOK_EVERY_MS
     wheel.offer([some(position, now_ms + 5_000)], now_ms)

@@ -1,9 +1,10 @@
-"""Why a wheel partition takes nothing in just now: its disk is full, or its wheel has no place for what comes next."""
+"""Why a wheel partition takes nothing in just now: its disk is full or fails, or its wheel has no place."""
 
 from collections.abc import Callable
 
 import structlog
 
+from sidecar.intake.reopening import remedy
 from sidecar.store.errors import MAKE_ROOM, SlotConflict, is_disk_full
 
 TRY_AGAIN_MS = 1_000
@@ -31,6 +32,8 @@ class IntakePause:
         self._began_ms = 0.0
         self.reason = ""
         """Until intake has gone on: what is tried again every second is told as one state."""
+        self.remedy = ""
+        """What an operator can do about the reason; empty where there is none."""
         self._is_disk_full = False
 
     def __bool__(self) -> bool:
@@ -46,12 +49,10 @@ class IntakePause:
         self._is_on, self._began_ms = True, self._monotonic_ms()
         self.reason = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         self._is_disk_full = is_disk_full(error)
-        log.error(
-            "wheel intake paused",
-            partition=self._partition,
-            reason=self.reason,
-            operator_action=_BEYOND_A_LAP if isinstance(error, SlotConflict) else MAKE_ROOM,
-        )
+        self.remedy = MAKE_ROOM if self._is_disk_full else remedy(error)
+        if isinstance(error, SlotConflict):
+            self.remedy = _BEYOND_A_LAP
+        log.error("wheel intake paused", partition=self._partition, reason=self.reason, operator_action=self.remedy)
 
     def tick(self) -> None:
         """End the pause after a while: the next batch will show whether there is room."""
@@ -60,4 +61,4 @@ class IntakePause:
 
     def is_over(self) -> None:
         """Intake has gone on."""
-        self.reason = ""
+        self.reason = self.remedy = ""

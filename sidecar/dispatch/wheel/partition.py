@@ -320,6 +320,10 @@ class WheelPartition:
         return self._intake.trouble
 
     @property
+    def remedy(self) -> str:
+        return self._intake.pause.remedy
+
+    @property
     def note(self) -> str:
         changes = len(self._intake.plans.since)
         plan_is_old = (
