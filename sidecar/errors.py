@@ -1,5 +1,9 @@
 """The errors that end a command, each with the exit code that scripts rely on."""
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 
 class TimewheelError(Exception):
     """A failure with a sentence for the operator."""
@@ -39,3 +43,9 @@ class FencedError(ClientsLostError):
 
 class StoppedWaitingError(Exception):
     """A stop was asked for while Kafka did not answer; the outcome is settled at the next start."""
+
+
+def to_keep(error: E) -> E:
+    """An error, for whoever keeps it: less the frames that it came through, and with them all that those hold."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.clock import Deadline, SystemClock
 from connectors.dead_letters import DEFAULT_MAX_REDRIVES, DeadLettersError, Filter, Redriven
+from sidecar.errors import to_keep
 from sidecar.front.dead_letters import FILTERS_MAX, Group, answered, chosen_by, problem_of
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.threads import Threads
@@ -121,12 +122,6 @@ class Job:
     def run(self, kafka: FrontKafka) -> None:
         """Until all letters have been gone through."""
         try:
-            self._run(kafka)
-        finally:
-            self.has_ended.set()
-
-    def _run(self, kafka: FrontKafka) -> None:
-        try:
             self.report = kafka.dead_letters().redrive(
                 self.group,
                 self.chosen,
@@ -138,13 +133,21 @@ class Job:
                 on_progress=self._on_progress,
                 wait=self.is_to_stop.wait,
             )
-            self.state = State.DONE
+            self._end(State.DONE)
         except _StopError:
-            self.state = State.STOPPED
+            self._end(State.STOPPED)
         except Exception as error:  # noqa: BLE001
-            self.error = error
-            self.state = State.FAILED
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """It has not been carried out, or not to its end."""
+        self.error = to_keep(error)
+        self._end(State.FAILED)
+
+    def _end(self, state: State) -> None:
+        self.state = state
         log.info("redrive ended", redrive=self.id, group=self.group, state=self.state, reason=self._reason)
+        self.has_ended.set()
 
     def answer(self) -> RedriveAnswer:
         report = self.report
@@ -182,15 +185,17 @@ class Job:
 
 
 class Jobs:
-    """The redrives of this process; but for its end, only the event loop's thread touches it."""
+    """The redrives of this process. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._lock = threading.Lock()
         self._is_closed = False
 
     def ask_to_stop(self) -> None:
-        """The process is about to end: each is to stop after the transaction in hand. May be called from any thread."""
-        self._is_closed = True
+        """The process is about to end: each is to stop after the transaction in hand."""
+        with self._lock:
+            self._is_closed = True
         for job in self.all():
             job.is_to_stop.set()
 
@@ -203,6 +208,10 @@ class Jobs:
 
     def add(self, job: Job) -> None:
         """Raises ProblemError where the group is being redriven, or too many are."""
+        with self._lock:
+            self._add(job)
+
+    def _add(self, job: Job) -> None:
         if self._is_closed:
             raise ProblemError(Kind.UNAVAILABLE, "the sidecar is stopping; ask for the redrive when it is back")
         running = [one for one in self._jobs.values() if one.state is State.RUNNING]
@@ -227,7 +236,8 @@ class Jobs:
         return job
 
     def all(self) -> list[Job]:
-        return list(reversed(self._jobs.values()))
+        with self._lock:
+            return list(reversed(self._jobs.values()))
 
 
 RedriveId = Annotated[str, Path(max_length=100)]
@@ -238,6 +248,12 @@ def redrives_router(kafka: FrontKafka, jobs: Jobs) -> APIRouter:
     router = APIRouter()
     checks = Threads("redrive-checks", RUNNING_MAX)
     running_jobs = Threads("redrives", RUNNING_MAX)
+
+    async def carry_out(job: Job) -> None:
+        try:
+            await running_jobs.run(lambda: job.run(kafka))
+        except RuntimeError as error:  # there may be no more threads: nothing has been done
+            job.fail(error)
 
     @router.post(
         "/api/v1/dead-letters/{group}/redrive",
@@ -254,8 +270,7 @@ def redrives_router(kafka: FrontKafka, jobs: Jobs) -> APIRouter:
         job.group = await answered(checks.run(lambda: kafka.dead_letters().check(group, wanted.to)))
         jobs.add(job)
         log.info("redrive begun", redrive=job.id, group=job.group, **wanted.model_dump(exclude_defaults=True))
-        running = asyncio.create_task(running_jobs.run(lambda: job.run(kafka)))
-        await asyncio.wait([running], timeout=ANSWERED_AFTER_S)
+        await asyncio.wait([asyncio.create_task(carry_out(job))], timeout=ANSWERED_AFTER_S)
         if isinstance(job.error, DeadLettersError):
             problem = problem_of(job.error)
             problem.more["redrive"] = job.id

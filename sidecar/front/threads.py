@@ -20,7 +20,7 @@ class Threads:
         self._room = asyncio.Semaphore(most)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns or raises."""
+        """What the call returns or raises; RuntimeError where there may be no more threads."""
         await self._room.acquire()
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
@@ -33,7 +33,10 @@ class Threads:
             except BaseException as error:  # noqa: BLE001
                 future.set_exception(error)
 
-        threading.Thread(target=work, name=self._name, daemon=True).start()
+        try:
+            threading.Thread(target=work, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            future.set_exception(error)
         return await asyncio.shield(ended)
 
     def _on_end(self, ended: "asyncio.Future[T]") -> None:

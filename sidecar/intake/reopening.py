@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from connectors.contract import Place
 from sidecar.clock import Clock
+from sidecar.errors import to_keep
 from sidecar.intake.progress import NoLeaderError
 from sidecar.observability.health import Cause
 from sidecar.store.errors import SlotConflict, is_disk_full
@@ -49,7 +50,7 @@ class Reopening:
         wait_ms = WAIT_MS_MIN
         if before is not None and now_ms - before.failed_ms < FORGIVEN_AFTER_MS:
             wait_ms = min(2 * before.wait_ms, WAIT_MS_MAX)
-        self._failures[place] = Failure(error, now_ms, wait_ms, True)
+        self._failures[place] = Failure(to_keep(error), now_ms, wait_ms, True)
         return wait_ms
 
     def due(self) -> list[Place]:
