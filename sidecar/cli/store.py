@@ -34,15 +34,15 @@ def inspect(directory: Directory, as_json: Json = False) -> None:
     """Show each wheel partition's checkpoint and the size of its logs."""
     from sidecar.store import checkpoint as checkpoints  # with numpy, which no other command waits for
     from sidecar.store.errors import StoreError
-    from sidecar.store.files import RealFileSystem
+    from sidecar.store.files import ReadOnlyFileSystem
     from sidecar.store.timer_store import CHECKPOINT
 
     told: dict[str, dict[str, Any]] = {}
     with _at_rest(directory) as partitions:
         for name, path in partitions.items():
             try:
-                checkpoint = checkpoints.load(path / CHECKPOINT, RealFileSystem())
-            except StoreError as error:
+                checkpoint = checkpoints.load(path / CHECKPOINT, ReadOnlyFileSystem())
+            except (StoreError, OSError) as error:
                 told[name] = {"checkpoint": str(error)}
                 continue
             told[name] = {
@@ -66,11 +66,11 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 
     A damaged directory needs no repair: the sidecar notices and rebuilds it from Kafka.
     """
-    from sidecar.store.files import RealFileSystem
+    from sidecar.store.files import ReadOnlyFileSystem
     from sidecar.store.opening import check_store
 
     with _at_rest(directory) as partitions:
-        found = {name: check_store(path, RealFileSystem()) for name, path in partitions.items()}
+        found = {name: check_store(path, ReadOnlyFileSystem()) for name, path in partitions.items()}
         read = {name: _sizes(path) for name, path in partitions.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=2))

@@ -19,6 +19,7 @@ import errno
 import mmap
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -55,7 +56,7 @@ class MappedFile(Protocol):
 
     @property
     def view(self) -> memoryview:
-        """The file's bytes, writable. Whoever takes a buffer of it lets go of that before `close`."""
+        """The file's bytes, writable."""
 
     def flush(self) -> None:
         """Make the written bytes durable. Raises OSError."""
@@ -64,7 +65,7 @@ class MappedFile(Protocol):
         """Give the touched pages back to the system; the bytes stay."""
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Unmap the file; where somebody holds a buffer of it still, such as the frame of an error, once he lets go."""
 
 
 class FileSystem(Protocol):
@@ -137,10 +138,10 @@ class RealFile:
 class RealMappedFile:
     """`MappedFile` over mmap(2)."""
 
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def __init__(self, path: Path, *, only_look: bool = False) -> None:
+        descriptor = os.open(path, (os.O_RDONLY if only_look else os.O_RDWR) | os.O_CLOEXEC)
         try:
-            self._map = mmap.mmap(descriptor, 0)
+            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY if only_look else mmap.ACCESS_WRITE)
         finally:
             os.close(descriptor)
         self._view = memoryview(self._map)
@@ -157,8 +158,9 @@ class RealMappedFile:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        self._view.release()
-        self._map.close()
+        with suppress(BufferError):
+            self._view.release()
+            self._map.close()
 
 
 class RealFileSystem:
@@ -216,6 +218,22 @@ class RealFileSystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+class ReadOnlyFileSystem(RealFileSystem):
+    """The same to look at: nothing is made or changed in it, so that it may be somebody else's, or a snapshot."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def map(self, path: Path) -> MappedFile:
+        return RealMappedFile(path, only_look=True)
+
+    def listdir(self, path: Path) -> list[str]:
+        return super().listdir(path) if path.exists() else []
+
+    def makedirs(self, path: Path) -> None:
+        """Where it is absent, it holds nothing."""
 
 
 def write_all(file: File, data: bytes | memoryview, position: int) -> None:

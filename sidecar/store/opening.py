@@ -96,7 +96,11 @@ def _is_damage(error: StoreError | OSError, was_unreadable: bool) -> bool:
 
 
 def check_store(directory: Path, fs: FileSystem) -> list[str]:
-    """What is wrong with a directory at rest; nothing is changed in it."""
+    """What is wrong with a directory at rest.
+
+    Args:
+        fs: one that changes nothing, such as `ReadOnlyFileSystem`.
+    """
     try:
         checkpoint = checkpoints.load(directory / CHECKPOINT, fs)
         if checkpoint is None:
@@ -119,6 +123,8 @@ def check_store(directory: Path, fs: FileSystem) -> list[str]:
             return problems
     except StoreError as error:
         return [str(error)]
+    except OSError as error:
+        return [f"{error.filename or directory} cannot be read: {error.strerror or error}"]
 
 
 def _examine(

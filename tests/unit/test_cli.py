@@ -845,6 +845,21 @@ def test_what_has_been_verified_is_told(timewheel: Run, tmp_path: Path, given: s
     assert ended.exit_code == 0
 
 
+def test_a_partition_that_cannot_be_read_is_told_with_the_others(timewheel: Run, tmp_path: Path) -> None:
+    a_store(tmp_path / "wheel-7", slots_total=60).close(1, {})
+    (tmp_path / "wheel-3" / "checkpoint").mkdir(parents=True)
+    told = f"{tmp_path / 'wheel-3'} cannot be read: Is a directory"
+    verified = timewheel("store", "verify", tmp_path, "--json")
+    assert (verified.exit_code, json.loads(verified.stdout)) == (1, {"wheel-3": [told], "wheel-7": []})
+    inspected = timewheel("store", "inspect", tmp_path, "--json")
+    found = json.loads(inspected.stdout)
+    assert (inspected.exit_code, list(found), "Is a directory" in found["wheel-3"]["checkpoint"]) == (
+        0,
+        ["wheel-3", "wheel-7"],
+        True,
+    )
+
+
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_a_directory_that_cannot_be_read_ends_with_4(
     timewheel: Run, environment: pytest.MonkeyPatch, tmp_path: Path, command: str

@@ -1,6 +1,8 @@
 """What of a data directory is used at a start: a test per case of the table, one over all combinations."""
 
+import errno
 import itertools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.errors import CorruptFile
-from sidecar.store.files import RealFileSystem
+from sidecar.store.files import ReadOnlyFileSystem, RealFileSystem
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, judge
 from tests.support.checkpoints import OWNER, a_checkpoint
@@ -147,7 +149,7 @@ def payloads(found: Opened) -> list[bytes]:
 def test_a_whole_directory_is_used(tmp_path: Path, clean: bool) -> None:
     fill(tmp_path, clean=clean)
     before = files(tmp_path)
-    assert check_store(tmp_path, RealFileSystem()) == []
+    assert check_store(tmp_path, ReadOnlyFileSystem()) == []
     assert files(tmp_path) == before
     found = opened(tmp_path)
     assert (found.case, found.complete_to_offset) == (Case.CLEAN if clean else Case.UNCLEAN, 70)
@@ -278,14 +280,64 @@ def test_verify_tells_of_it_and_leaves_it(tmp_path: Path, name: str) -> None:
     fill(tmp_path, clean=True)
     NOTICED[name](tmp_path)
     before = files(tmp_path)
-    assert check_store(tmp_path, RealFileSystem()) != []
+    assert check_store(tmp_path, ReadOnlyFileSystem()) != []
     assert files(tmp_path) == before
+
+
+def test_verify_reads_what_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, clean=True)
+    open_file = os.open
+
+    def as_of_a_snapshot(path: Path, flags: int, *mode: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return open_file(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", as_of_a_snapshot)
+    assert check_store(tmp_path, ReadOnlyFileSystem()) == []
+
+
+@pytest.mark.parametrize("name", ["timerlog", "payload"])
+def test_verify_makes_no_log_where_it_is_gone(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, clean=True)
+    shutil.rmtree(tmp_path / name)
+    assert name in check_store(tmp_path, ReadOnlyFileSystem())[0]
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "timerwheel", f"timerlog/{FIRST}", f"payload/{FIRST}"])
+def test_verify_names_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    fill(tmp_path, clean=True)
+    open_file = os.open
+
+    def as_of_another_user(path: Path, *how: int) -> int:
+        if path == tmp_path / name:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_file(path, *how)
+
+    monkeypatch.setattr(os, "open", as_of_another_user)
+    problems = check_store(tmp_path, ReadOnlyFileSystem())
+    assert str(tmp_path / name) in problems[0]
+    assert "Permission denied" in problems[0]
+
+
+def test_a_log_that_was_written_with_less_on_the_wheel_counts_as_damage(tmp_path: Path) -> None:
+    """Its watermark is one that an operator has set."""
+    found = opened(tmp_path)
+    act_ms, one = np.array([1_000, 129_000], np.int64), np.zeros(1, np.int64)
+    for at in range(2):  # a lap apart
+        found.store.advance(int(act_ms[at]))
+        found.store.put([b"x"], act_ms[at : at + 1], act_ms[at : at + 1], one, one.astype(np.int32), one > 0)
+    found.store.checkpoint(70, found.store.marks(), {})
+    found.store.close(None, {})
+    again = opened(tmp_path)
+    assert (again.case, payloads(again)) == (Case.CORRUPT, [])
 
 
 def test_a_damaged_payload_is_noticed_when_it_is_read_and_the_next_start_rebuilds(tmp_path: Path) -> None:
     fill(tmp_path, clean=True)
     flip(f"payload/{FIRST}", 8)(tmp_path)
-    assert check_store(tmp_path, RealFileSystem()) != []
+    assert check_store(tmp_path, ReadOnlyFileSystem()) != []
     found = opened(tmp_path)
     assert found.case is Case.CLEAN
     loaded = result_of(found.store.load(5_000))

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.errors import SlotConflict, StoreError
-from sidecar.store.files import File, MappedFile, RealFileSystem, read_full, write_all
+from sidecar.store.files import File, MappedFile, ReadOnlyFileSystem, RealFileSystem, read_full, write_all
 from sidecar.store.layout import EMPTY_SLOT, RecordArray
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.payload_log import PayloadLog
@@ -526,7 +526,7 @@ def test_a_put_for_which_there_is_no_room_leaves_no_trace(tmp_path: Path) -> Non
     loaded = result_of(store.load(5_000))
     assert store.read(loaded.payload_pos, loaded.payload_size) == [b"payload %d" % (n // 2) for n in range(6)]
     store.close(50, {})
-    assert check_store(tmp_path, RealFileSystem()) == []
+    assert check_store(tmp_path, ReadOnlyFileSystem()) == []
 
 
 def test_cancels_and_deliveries_go_on_where_a_message_spans_too_much_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sidecar.records import decode_record, encode_record, for_disk, source_heade
 from sidecar.store import checkpoint as checkpoints
 from sidecar.store.checkpoint import Checkpoint
 from sidecar.store.errors import UnknownFormatVersion
-from sidecar.store.files import RealFileSystem
+from sidecar.store.files import ReadOnlyFileSystem, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.layout import FORMAT_VERSION, MAGIC_DELETE, MAGIC_ROLL, due_ms
 from sidecar.store.opening import check_store, open_store
@@ -153,7 +153,7 @@ def test_the_bytes_of_the_version_before_are_refused_with_words(tmp_path: Path) 
     shutil.copytree(OLD, tmp_path / "wheel-7")
     with pytest.raises(UnknownFormatVersion, match="format version 3, this version knows 4"):
         checkpoints.load(tmp_path / "wheel-7" / "checkpoint", RealFileSystem())
-    assert "format version 3" in check_store(tmp_path / "wheel-7", RealFileSystem())[0]
+    assert "format version 3" in check_store(tmp_path / "wheel-7", ReadOnlyFileSystem())[0]
     found = open_store(
         tmp_path / "wheel-7",
         RealFileSystem(),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sidecar.store.errors import CorruptFile, SlotConflict, StoreError
-from sidecar.store.files import RealFile, RealFileSystem
+from sidecar.store.files import ReadOnlyFileSystem, RealFile, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
@@ -304,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
     def stop(self, damage: str) -> None:
         self.store.close(self.offset, {})
         self.durable = dict(self.pending)
-        assert check_store(self.directory, RealFileSystem()) == []
+        assert check_store(self.directory, ReadOnlyFileSystem()) == []
         wheel = self.directory / "timerwheel"
         if damage == "gone":
             wheel.unlink()
