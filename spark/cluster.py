@@ -6,8 +6,8 @@ empty. So they are left out, and what is read is fixed in one moment.
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResult
 from connectors.client_options import for_producer
 from connectors.contract import Place, TopicKind, TopicNames, is_internal_topic
 from connectors.kafka import NO_TOPIC_IDS
+from connectors.kafka_errors import PASSING
 from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
@@ -24,6 +25,8 @@ _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
 """How such a timestamp is told."""
 _log = logging.getLogger("librdkafka")
+
+T = TypeVar("T")
 
 
 class Range(NamedTuple):
@@ -64,11 +67,9 @@ class Cluster:
         if not wanted:
             return {}
         answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_S)
-        found = {}
-        for topic, answer in answers.items():
-            with suppress(KafkaException):  # it is not there, or not to be seen
-                found[topic] = str(answer.result().topic_id)
-        return {topic: told for topic, told in found.items() if told != NO_TOPIC_IDS}
+        told = {topic: _told(answer) for topic, answer in answers.items()}
+        found = {topic: str(description.topic_id) for topic, description in told.items() if description}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id != NO_TOPIC_IDS}
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of them that keep one record of each key; not those whose settings Kafka does not tell."""
@@ -76,12 +77,8 @@ class Cluster:
         if not resources:
             return []
         answers = self._admin.describe_configs(list(resources.values()), request_timeout=_TIMEOUT_S)
-        found = []
-        for topic, resource in resources.items():
-            with suppress(KafkaException):  # no right to ask
-                if "compact" in answers[resource].result()["cleanup.policy"].value:
-                    found.append(topic)
-        return found
+        told = {topic: _told(answers[resource]) for topic, resource in resources.items()}
+        return [topic for topic, settings in told.items() if settings and "compact" in settings["cleanup.policy"].value]
 
     def ranges(self, places: Iterable[Place], since_ms: int | None = None) -> dict[Place, Range]:
         """What is committed of these partitions by now, from a time on; only those that hold something."""
@@ -176,6 +173,16 @@ class Cluster:
             return {(place.topic, place.partition): future.result() for place, future in asked.items()}
         except KafkaException as error:
             raise NotAnsweredError(f"Kafka does not tell of its offsets: {error.args[0].str()}") from error
+
+
+def _told(answer: Future[T]) -> T | None:
+    """What Kafka tells of a topic; None: it is not there, or not to be seen. Raises NotAnsweredError."""
+    try:
+        return answer.result()
+    except KafkaException as error:
+        if error.args[0].code() in PASSING:
+            raise NotAnsweredError(f"Kafka does not tell of its topics: {error.args[0].str()}") from error
+        return None
 
 
 def audited_topics(existing: Iterable[str], names: TopicNames, levels: int) -> list[str]:

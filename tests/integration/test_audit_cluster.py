@@ -1,10 +1,13 @@
 """What the audit asks of Kafka before it reads: which offsets of a partition."""
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark.cluster import Cluster, Range
+from spark.errors import NotAnsweredError
 from tests.support.kafka import Kafka
 from tests.support.waiting import wait_until
 
@@ -55,6 +58,15 @@ def test_a_topic_that_is_made_anew_has_another_id(kafka: Kafka, prefix: str) -> 
     assert before.keys() == {topic}
     assert cluster.topic_ids([topic]) != before
     assert cluster.topic_ids([]) == {}
+
+
+@pytest.mark.parametrize("question", [Cluster.topic_ids, Cluster.compacted], ids=lambda question: question.__name__)
+def test_silence_is_not_taken_for_a_topic_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, question: Callable[[Cluster, list[str]], object]
+) -> None:
+    monkeypatch.setattr("spark.cluster._TIMEOUT_S", 0.5)
+    with pytest.raises(NotAnsweredError, match="does not tell of its topics"):
+        question(Cluster({"bootstrap.servers": "127.0.0.1:1"}), ["orders"])
 
 
 def test_topics_that_have_lost_their_first_records_are_known(kafka: Kafka, prefix: str) -> None:
