@@ -72,7 +72,11 @@ def _locked(path: Path, mode: str, in_use_by: str) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise DataDirectoryError(f"data_dir {path} is in use by {in_use_by}") from error
+        if isinstance(error, BlockingIOError):
+            raise DataDirectoryError(f"data_dir {path} is in use by {in_use_by}") from error
+        raise DataDirectoryError(
+            f"data_dir {path} cannot be locked: {error.strerror}; name a directory on a local disk"
+        ) from error
     return lock
 
 

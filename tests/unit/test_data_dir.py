@@ -1,5 +1,7 @@
 """The data directory and its lock."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -27,6 +29,16 @@ def test_a_second_sidecar_on_the_same_directory_is_refused(tmp_path: Path) -> No
     with DataDir(tmp_path):
         assert "is in use by another sidecar" in refused(tmp_path)
         assert "is in use by another sidecar" in refused(tmp_path / ".." / tmp_path.name)
+
+
+def test_a_file_system_without_locks_is_not_taken_for_a_second_sidecar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert refused(tmp_path).endswith("cannot be locked: No locks available; name a directory on a local disk")
 
 
 def test_a_directory_is_free_again_after_a_stop_or_a_failure(tmp_path: Path) -> None:
