@@ -2,11 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 REST_MAX_S = 1.0
+
+
+@dataclass
+class _Asked(Generic[T]):
+    """A question whose turn has not come."""
+
+    task: asyncio.Task[T]
+    waiters: int = 0
 
 
 class Pace(Generic[T]):
@@ -22,7 +31,7 @@ class Pace(Generic[T]):
         self._rest = rest
         self._rests_until_s = 0.0
         self._turn = asyncio.Lock()
-        self._waiting: dict[Hashable, asyncio.Task[T]] = {}
+        self._waiting: dict[Hashable, _Asked[T]] = {}
 
     async def ask(self, key: Hashable, question: Callable[[], Awaitable[T]]) -> T:
         """The answer to a question.
@@ -30,10 +39,17 @@ class Pace(Generic[T]):
         Args:
             key: the same for questions that have the same answer.
         """
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            waiting = self._waiting[key] = asyncio.create_task(self._ask(key, question))
-        return await asyncio.shield(waiting)  # others wait for it, too
+        asked = self._waiting.get(key)
+        if asked is None:
+            asked = self._waiting[key] = _Asked(asyncio.create_task(self._ask(key, question)))
+        asked.waiters += 1
+        try:
+            return await asyncio.shield(asked.task)  # others wait for it, too
+        finally:
+            asked.waiters -= 1
+            if not asked.waiters and self._waiting.get(key) is asked:  # all have given up before its turn has come
+                del self._waiting[key]
+                asked.task.cancel()
 
     async def _ask(self, key: Hashable, question: Callable[[], Awaitable[T]]) -> T:
         clock = asyncio.get_running_loop().time

@@ -73,6 +73,22 @@ def test_a_rest_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(main()) < 2.0
 
 
+def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
+    async def main() -> None:
+        asked, pace = Asked(), Pace[int](0.0)
+        first = asyncio.create_task(pace.ask("first", asked))
+        waiting = [asyncio.create_task(pace.ask(number // 2, asked)) for number in range(6)]
+        while asked.under_way == 0:
+            await asyncio.sleep(0)
+        for task in waiting[1:]:  # of the first question one still waits
+            task.cancel()
+        last = asyncio.create_task(pace.ask("last", asked))
+        assert await asyncio.gather(first, waiting[0], last) == [1, 2, 3]
+        assert await pace.ask(2, asked) == 4, "it can be asked again"
+
+    asyncio.run(main())
+
+
 def test_a_question_that_fails_fails_those_who_asked_it_and_no_others() -> None:
     async def fails() -> int:
         raise OSError("no")
