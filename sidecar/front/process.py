@@ -107,18 +107,21 @@ class FrontProcess:
                 delay_s=pause_s,
                 operator_action="nothing, if it was killed: delivery goes on. Otherwise see its last line in the log",
             )
-            if self._is_stopping.wait(pause_s):
+            while not self._is_stopping.wait(pause_s):
+                pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
+                try:
+                    self.start()
+                except OSError as error:  # no memory, or as many processes or files as there may be
+                    log.warning(
+                        "http process not started",
+                        reason=str(error),
+                        delay_s=pause_s,
+                        operator_action="give the sidecar more of it; delivery goes on, and this is tried again",
+                    )
+                else:
+                    break
+            else:
                 return
-            pause_s = min(BACKOFF_MAX_S, 2 * pause_s)
-            try:
-                self.start()
-            except OSError as error:  # no memory, or as many processes or files as there may be
-                log.warning(
-                    "http process not started",
-                    reason=str(error),
-                    operator_action="give the sidecar more of it; delivery goes on, and this is tried again",
-                )
-                continue
             self._let_go()
             if self._is_stopping.is_set() and self._process is not None:
                 self._process.terminate()
