@@ -238,6 +238,7 @@ _PARTITION_MAX = 2**31 - 1
 _PARTITION_DIGITS_MAX = 10
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PLAIN_GROUP = re.compile(r"[a-zA-Z0-9._-]+")
+_NUMBER = re.compile(r"[0-9]+")
 _ENCODED_GROUP = "enc--"
 _PARKED = ".parked"
 
@@ -413,7 +414,7 @@ class TopicNames:
                 return TopicKind.REDRIVEN
             if match[1] == "idempotency":
                 return TopicKind.IDEMPOTENCY
-            if match[1].isdigit():
+            if _NUMBER.fullmatch(match[1]):
                 return TopicKind.LEVEL
         if self._retry.fullmatch(topic):
             return TopicKind.RETRY
@@ -442,7 +443,7 @@ class TopicNames:
     def level_of(self, topic: str) -> int | None:
         """The level number of a level topic."""
         match = self._schedule.fullmatch(topic)
-        return int(match[1]) if match and match[1].isdigit() else None
+        return int(match[1]) if match and _NUMBER.fullmatch(match[1]) else None
 
     def physical(self, name: str) -> str:
         """The Kafka topic for a logical or a physical name. A prefix without a group names none, and stays as it is."""

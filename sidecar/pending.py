@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 LIMIT_MAX = 10_000
 LIMIT_DEFAULT = 100
 TIME_MAX_MS = 10**15
+"""Beyond any time that a message can wait for."""
 
 
 class Cursor(NamedTuple):

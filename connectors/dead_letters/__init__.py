@@ -275,14 +275,14 @@ class DeadLetters:
                 planner,
                 chosen or Filter(),
                 topic,
-                {} if again else ledger.read(is_settled=True),
-                ledger,
-                producers,
-                failures,
-                lambda: self._make_parked(parked or ""),
-                executor,
-                pace,
-                clock,
+                redriven={} if again else ledger.read(is_settled=True),
+                ledger=ledger,
+                producers=producers,
+                failures=failures,
+                make_parked=lambda: self._make_parked(parked or ""),
+                executor=executor,
+                pace=pace,
+                clock=clock,
             )
             ends = self._cluster.ends([topic])
             progress = _Progress(on_progress, ends)

@@ -118,6 +118,7 @@ class Redrive:
         planner: Planner,
         chosen: Filter,
         topic: str,
+        *,
         redriven: Mapping[Place, Offsets],
         ledger: Ledger,
         producers: Sequence[Producer],

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.contract import LOGICAL_SCHEDULE, ErrorCode, TopicKind, TopicNames, is_internal_topic
+from connectors.contract import ErrorCode, TopicKind, TopicNames, is_internal_topic
 from sidecar.clock import Clock
 from sidecar.records import Rejection
 
@@ -234,13 +234,7 @@ class Destinations:
         return None
 
     def _forbidden(self, topic: str) -> Rejection | None:
-        is_final = self._names.is_group_topic(topic) or self._names.kind(topic) is TopicKind.OTHER
-        if not is_final or topic == LOGICAL_SCHEDULE:
-            why: str | None = f"'{topic}' is a schedule topic; REAL_TOPIC names the final topic"
-        elif is_internal_topic(topic):
-            why = f"'{topic}' is one of Kafka's internal topics"
-        else:
-            why = not_allowed(self._names, self._policy, topic)
+        why = no_destination(self._names, self._policy, topic)
         return None if why is None else Rejection(ErrorCode.DESTINATION_NOT_ALLOWED, why)
 
 
@@ -272,6 +266,15 @@ class Verdicts:
             self._found[topic] = self._destinations.judge(topic, fresh=True)
             self._found_again.add(topic)
         return self._found[topic]
+
+
+def no_destination(names: TopicNames, policy: DestinationPolicy, topic: str) -> str | None:
+    """Why, in words, no message may be scheduled for a topic."""
+    if is_internal_topic(topic):
+        return f"'{topic}' is one of Kafka's internal topics"
+    if not names.is_destination(topic):
+        return f"'{topic}' is a schedule topic; name the topic to deliver to"
+    return not_allowed(names, policy, topic)
 
 
 def not_allowed(names: TopicNames, policy: DestinationPolicy, topic: str) -> str | None:

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from connectors.contract import LOGICAL_SCHEDULE, TopicKind, is_internal_topic, is_legal_topic_name
+from connectors.contract import is_legal_topic_name
 from connectors.durations import format_duration
 from connectors.header_names import UNIQ_KEY
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError, ScheduleError, carried, check_cancellable
 from sidecar.clock import SystemClock
+from sidecar.dispatch.destinations import no_destination
 from sidecar.front.at_once import Begin, Key, TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import ACKNOWLEDGED_WITHIN_S, FrontKafka, acknowledged
@@ -255,7 +256,8 @@ class _Checks:
             raise ProblemError.of_fields(faults)
 
     def _one(self, wanted: ScheduleRequest, where: str) -> None:
-        faults = [(f"{where}topic", fault) for fault in self._topic_faults(wanted.topic)]
+        fault = self._topic_fault(self._names.physical(wanted.topic))
+        faults = [] if fault is None else [(f"{where}topic", fault)]
         if len(wanted.key_bytes or b"") > KEY_MAX_BYTES:
             faults.append((f"{where}key", f"has more than {KEY_MAX_BYTES} bytes; send it in the value"))
         if len((_given_id(wanted) or "").encode()) > KEY_MAX_BYTES:
@@ -268,21 +270,10 @@ class _Checks:
             raise ProblemError.of_fields(faults)
         self.time(wanted, where)
 
-    def _topic_faults(self, topic: str) -> list[str]:
-        physical = self._names.physical(topic)
-        if not is_legal_topic_name(physical):
-            return ["is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')"]
-        kind = self._names.kind(physical)
-        group = self._names.group_of(physical)
-        if kind in (TopicKind.RETRY, TopicKind.DEAD_LETTER):
-            if self._settings.is_topic_denied(physical):
-                return ["is among denied_topics"]
-            return [] if self._settings.is_group_allowed(group or "") else ["is of a group outside allowed_groups"]
-        if kind is not TopicKind.OTHER or physical == LOGICAL_SCHEDULE:
-            return ["is a schedule topic; name the topic to deliver to"]
-        if is_internal_topic(physical):
-            return ["is one of Kafka's internal topics"]
-        return [] if self._settings.is_topic_allowed(physical) else ["is not among allowed_topics, or denied"]
+    def _topic_fault(self, topic: str) -> str | None:
+        if not is_legal_topic_name(topic):
+            return "is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')"
+        return no_destination(self._names, self._settings, topic)
 
     def time(self, wanted: ScheduleRequest | RescheduleRequest, where: str) -> None:
         """A delay that the sidecar would reject."""

@@ -57,7 +57,10 @@ class Walk:
 
     @property
     def rest(self) -> Slot:
-        """What it has given up, as a slot; none where it is at its end."""
+        """What it has given up, as a slot; none where it is at its end.
+
+        How much that holds is not known: num is of what has been found, which tells how strewn the slot is.
+        """
         return self.slot._replace(last_pos=self.next_pos, num=len(self))
 
 

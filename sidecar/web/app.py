@@ -28,8 +28,6 @@ from sidecar.web.switches import switches_router
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
-"""Beyond any time that a message can wait for."""
-
 _BARE_PLUS = re.compile(r"\A(\S+T\S+) ([0-9]{2}:?[0-9]{2})\Z")
 """A time as a query tells it where the ``+`` of its zone was not written as %2B: there it is a blank."""
 

@@ -26,7 +26,7 @@ class SwitchesChange(BaseModel):
 
 
 def switches_router(switches: Switches) -> APIRouter:
-    """The switches of this process; the loop follows with its next turn, half a second later at most."""
+    """The switches of this process; the loop follows with its next turn."""
     router = APIRouter()
 
     def answer() -> SwitchesAnswer:

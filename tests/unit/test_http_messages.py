@@ -66,7 +66,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
         ({"topic": "secrets"}, "topic", "is not among allowed_topics"),
-        ({"topic": "%RETRY%other"}, "topic", "outside allowed_groups"),
+        ({"topic": "%RETRY%other"}, "topic", "group 'other' is not among allowed_groups"),
         ({"key": "k" * 1_025}, "key", "more than 1024 bytes"),
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
         ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "not UTF-8 text"),
