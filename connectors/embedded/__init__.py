@@ -7,7 +7,7 @@ It is Kafka itself, KRaft, one node, in a Java process of its own; nothing is mo
 the pinned jars, from a Maven repository, once (`jars`, `fetch`), and, with the extra `embedded`, a Java runtime where
 the machine has none (`java`). The way of a start:
 
-    jars → java → data_dir (server_properties, format) → after a kill: fencing → watchdog (spawn) → readiness
+    jars → java → data_dir (server_properties, format) → where one has run: fencing → watchdog (spawn) → readiness
 
 The process that starts a broker owns it. The broker ends with it, even by SIGKILL, and a temporary data directory goes
 too (`watchdog`); a data directory that was named stays and is used again. The first run records a class archive that

@@ -224,9 +224,9 @@ class EmbeddedKafka:
         assert self._ports is not None
         port, controller_port = self._ports
         deadline = Deadline(SystemClock(), self._start_timeout_s)
-        was_killed = self._data.left_uncleanly
+        has_served = self._data.has_served
         self._data.prepare(port=port, controller_port=controller_port, overrides=self._server_properties)
-        if was_killed:
+        if has_served:
             self._fence(self._data, deadline)
         log_start = self._spawn(self._broker_command(self._data), self._data.log_path)
         readiness = Readiness(port, self._data.cluster_id, internal_topics(with_defaults(self._server_properties)))
@@ -237,7 +237,7 @@ class EmbeddedKafka:
         raise self._failure(exit_code, log_start)
 
     def _fence(self, data: DataDir, deadline: Deadline) -> None:
-        """Let the controller alone fence the broker that was killed; see `fencing`."""
+        """Let the controller alone fence the broker of the last time; see `fencing`."""
         data.controller_log_path.unlink(missing_ok=True)
         self._spawn(self._controller_command(data), data.controller_log_path)
         is_fenced = fencing.wait_until_fenced(

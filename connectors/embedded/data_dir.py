@@ -2,7 +2,7 @@
 
     server.properties   written at each start; its first line marks the directory as ours
     kafka.log           what broker and JVM say, appended
-    controller.log      what the controller said when it fenced a broker that had been killed, the last time
+    controller.log      what the controller said when it fenced the broker of the last time
     kafka/              Kafka's `log.dirs`: formatted once, as a whole or not at all
     tmp/                Java's temporary files, emptied at each start
     lock                held by the owner and by the broker, so until both are gone
@@ -68,9 +68,9 @@ class DataDir:
         return self._meta()["cluster.id"]
 
     @property
-    def left_uncleanly(self) -> bool:
-        """Whether a broker was killed on it: Kafka marks the end of a clean stop, and takes the mark at the start."""
-        return bool(self._meta()) and not (self.kafka_dir / ".kafka_cleanshutdown").exists()
+    def has_served(self) -> bool:
+        """Whether a broker has run on it."""
+        return bool(self._meta())
 
     def adopt(self) -> None:
         """Make the directory, or check that an existing one is ours and this broker's. Raises `DataDirError`."""

@@ -1,8 +1,8 @@
-"""After a kill: the controller runs alone for a moment and fences the dead broker, before the new one starts.
+"""Where a broker has run: the controller runs alone for a moment and fences it, before the new one starts.
 
 Kafka 4.3 takes a partition without a leader for a deleted one when it sends the markers that end a transaction. Without
-this, a broker restarted after a kill still leads everything in the metadata that it loads, so its coordinator queues
-the markers that are due; a moment later the controller ends the dead broker's session, nothing has a leader, and
+this, a broker restarted still leads everything in the metadata that it loads, so its coordinator queues the markers
+that are due; a moment later the controller ends the dead broker's session, nothing has a leader, and
 
     Couldn't find leader endpoint for partitions Set(b-2, b-1, b-0) while trying to send transaction markers for x,
     these partitions are likely deleted already and hence can be skipped
@@ -11,6 +11,10 @@ stands in the log: the transaction counts as complete, but no reader of committe
 committed with it stay pending for ever. Fenced beforehand, nothing has a leader when the coordinator starts, everything
 gets one at once with the registration of the new broker, and only then is the coordinator loaded. The new registration
 need not wait for the end of the old session either.
+
+A broker that stops in good order has the controller take all that it leads from it, while its coordinator still works:
+the same again, in one of fourteen stops under four producers' load, where every stop had such lines in its log. So ours
+stops without that (``controlled.shutdown.enable``), as if it were killed, but with its logs closed.
 """
 
 import time

@@ -55,12 +55,9 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
         DataDir(tmp_path / "file").adopt()
 
 
-def test_a_directory_was_left_uncleanly_where_kafkas_mark_of_a_clean_stop_is_missing(tmp_path: Path) -> None:
-    assert not DataDir(tmp_path / "new").left_uncleanly, "nothing has run there"
-    data = a_data_dir(tmp_path)
-    assert data.left_uncleanly
-    (data.kafka_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":11}')
-    assert not data.left_uncleanly
+def test_a_broker_has_served_where_its_directory_is_formatted(tmp_path: Path) -> None:
+    assert not DataDir(tmp_path / "new").has_served
+    assert a_data_dir(tmp_path).has_served
 
 
 def test_a_cluster_id_is_22_characters_that_a_command_line_takes() -> None:
