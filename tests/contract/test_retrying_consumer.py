@@ -714,3 +714,20 @@ def test_nowhere_to_begin_is_raised_where_the_user_wants_that(group: Group) -> N
     consumer.listener(lambda _message: SUCCESS)
     with pytest.raises(KafkaException, match="no previously committed offset"):
         turn_until(consumer, lambda: False, "it is raised")
+
+
+def test_a_consumer_whose_name_another_has_taken_is_told(group: Group) -> None:
+    """Its client reads nothing more, and says so once."""
+    group.create(group.send_back, group.retry)
+    first, second = (group.consumer(config={"group.instance.id": "till-1"}) for _ in range(2))
+    seen: list[RetryingConsumer] = []
+
+    def is_reading(consumer: RetryingConsumer) -> None:
+        consumer.listener(lambda _message: seen.append(consumer) or SUCCESS)
+        group.produce(b"v")
+        turn_until(consumer, lambda: consumer in seen, "it is a member")
+
+    is_reading(first)
+    is_reading(second)
+    with pytest.raises(KafkaException, match="fenced by other consumer"):
+        turn_until(first, lambda: False, "it is raised")
