@@ -294,9 +294,10 @@ def test_the_end_at_which_a_group_begins_is_committed_at_once() -> None:
     kafka.producer({}).produce("t", b"before")
     one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "latest"}, ["t"], clients=kafka)
     one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
-    one.poll()
+    loop = one._loop(InlineWorkers(one._checked()))
+    loop.turn(0)
     assert kafka.committed("g") == {("t", 0): (1, None)}
-    one.close()
+    loop.close(0)
 
 
 def test_a_consumer_that_is_to_stop_does_not_wait_to_be_told_where_to_begin() -> None:
