@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from connectors.dead_letters import RefusedError
+from connectors.dead_letters import Filter, RefusedError
 from connectors.dead_letters.cluster import Cluster
 from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
@@ -19,6 +19,7 @@ from sidecar.front.app import make_api
 from sidecar.front.at_once import Done, Key, NothingDoneError, Work
 from sidecar.front.idempotency import KEY_MAX_CHARACTERS, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.redrives import KEPT_MAX, RUNNING_MAX, Job, Jobs, RedriveRequest, State
 from sidecar.front.send_back import SendBackRequest, check_send_back, send_back_headers
 from sidecar.settings import Settings
 from sidecar.web.problems import PATH, Kind, ProblemError
@@ -261,6 +262,14 @@ def test_a_key_that_cannot_be_used_is_named(app: FastAPI, key: str) -> None:
     assert refused.value.more["errors"][0]["field"] == "Idempotency-Key"
 
 
+def test_a_key_comes_once() -> None:
+    request = _request("/api/v1/messages", "k1")
+    request.scope["headers"] *= 2
+    with pytest.raises(ProblemError) as refused:
+        key_of(request, b"")
+    assert "has to come once" in refused.value.more["errors"][0]["message"]
+
+
 def test_a_key_is_of_what_is_asked_with_it() -> None:
     plain, quoted = (key_of(_request("/api/v1/messages", text), b"{}") for text in ("k1", '"k1"'))
     assert plain == quoted
@@ -454,3 +463,60 @@ def test_a_redrive_that_kafka_refuses_is_no_fault_of_the_request(monkeypatch: py
     answer = ask(make_api(settings, FrontKafka(settings, kafka)), "POST", "/dead-letters/billing/redrive", {})
     assert (answer.status_code, answer.json()["type"]) == (502, f"{PATH}/refused")
     assert "'SCHEDULE_TOPIC_XXXX-redriven' cannot be created" in answer.json()["detail"]
+
+
+def test_a_redrive_is_carried_out_as_it_was_asked_for() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("DLQ-billing", "orders", "other"):
+        kafka.create_topic(topic)
+    producer = kafka.producer({})
+    letter = [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"17")]
+    producer.produce("DLQ-billing", b"v", headers=[*letter, ("REDRIVE_COUNT", b"1")])
+    producer.flush()
+    settings = Settings(kafka={"log_level": 0})
+    app = make_api(settings, FrontKafka(settings, kafka))
+
+    def redriven(**wanted: Any) -> tuple[dict[str, int], int, int]:
+        told = ask(app, "POST", "/dead-letters/billing/redrive", wanted).json()
+        return told["destinations"], told["parked"], told["done_before"]
+
+    assert redriven(dry_run=True) == ({"orders": 1}, 0, 0)
+    assert redriven() == ({"orders": 1}, 0, 0)
+    assert redriven() == ({}, 0, 1)
+    assert redriven(again=True, to="other") == ({"other": 1}, 0, 0)
+    assert redriven(again=True, max_redrives=1) == ({}, 1, 0)
+    by_topic = ask(app, "POST", "/dead-letters/%25DLQ%25billing/redrive", {})
+    assert by_topic.json()["group"] == "billing", "two names of one group are one redrive"
+
+
+def a_redrive(group: str, state: State = State.RUNNING) -> Job:
+    return Job(group, RedriveRequest(), Filter(), state=state)
+
+
+def test_so_many_groups_are_redriven_at_a_time() -> None:
+    jobs, running = Jobs(), [a_redrive(f"g{number}") for number in range(RUNNING_MAX)]
+    for job in running:
+        jobs.add(job)
+    with pytest.raises(ProblemError, match="wait for one of them"):
+        jobs.add(a_redrive("one more"))
+    running[0].state = State.DONE
+    jobs.add(a_redrive("one more"))
+
+
+def test_of_the_redrives_that_have_ended_the_oldest_are_forgotten() -> None:
+    jobs, running = Jobs(), a_redrive("running")
+    jobs.add(running)
+    ended = [a_redrive("billing", State.DONE) for _ in range(KEPT_MAX)]
+    for job in ended:
+        jobs.add(job)
+    assert jobs.all() == [*reversed(ended[1:]), running]
+    assert jobs.find(running.id) is running
+    with pytest.raises(ProblemError, match="not known"):
+        jobs.find(ended[0].id)
+
+
+def test_a_sidecar_that_stops_begins_no_redrive() -> None:
+    jobs = Jobs()
+    jobs.ask_to_stop()
+    with pytest.raises(ProblemError, match="is stopping"):
+        jobs.add(a_redrive("billing"))
