@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.errors import RefusedError
-from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
+from connectors.testing import CRASH, TIME_OUT, Fault, InMemoryKafka, Kind, SimulatedCrash
 from sidecar.front.at_once import (
     ANSWER_WITHIN_S,
     SUSPECT_ANSWERS_WITHIN_S,
@@ -283,6 +283,16 @@ def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> Non
     assert bench.scheduled() == {b"a": 1, b"c": 1}
 
 
+def test_a_record_that_is_too_large_for_the_client_fails_its_request_alone(bench: Bench) -> None:
+    good, bad = work("a"), work("b", "x" * 2_000_000)
+    bench.start().settle([good, bad])
+    with pytest.raises(RefusedRecordError) as refused:
+        bad.done.result(0)
+    assert refused.value.number == 1
+    assert good.done.result(0).written
+    assert bench.scheduled() == {b"a": 1}
+
+
 def test_what_cannot_be_written_fails_its_request_alone(bench: Bench) -> None:
     def begin(scheduler: TransactionalScheduler) -> Any:
         return scheduler.begin_send("orders", "x", headers={"REAL_TOPIC": "other"}, delay_ms=1)
@@ -453,6 +463,17 @@ def test_what_became_of_a_commit_without_an_answer_is_settled_by_the_next_reques
         at_once.settle([again])
         assert len(again.done.result(0).written) == 2
     assert bench.scheduled() == {b"first": 1, b"a": 1, b"b": 1}
+
+
+def test_a_commit_that_kafka_refuses_has_done_nothing_for_certain(bench: Bench) -> None:
+    at_once, refused, again = bench.start(), work("a", key="k"), work("a", key="k")
+    bench.kafka.faults.at("commit_transaction:before", Fault(Kind.ABORT))
+    at_once.settle([refused])
+    with pytest.raises(NothingDoneError):
+        refused.done.result(0)
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1}
 
 
 @pytest.mark.parametrize(

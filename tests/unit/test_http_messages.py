@@ -232,6 +232,10 @@ def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(
             [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"-2")],
         ),
         (
+            {"headers": {"RETRY_TOPIC": "orders"}, "group": "billing", "topic": "RETRY-billing"},
+            [("RETRY_TOPIC", b"orders"), ("CONSUMER_GROUP", b"billing")],
+        ),
+        (
             {"headers": {"CONSUMER_GROUP": "other", "DELAY": "-1"}, "group": "billing", "topic": "orders"},
             [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")],
         ),
@@ -251,6 +255,12 @@ def test_a_send_back_without_a_group_is_refused(app: FastAPI, headers: dict[str,
 
 def test_the_group_among_the_headers_is_checked_like_the_other(app: FastAPI) -> None:
     body = {"topic": "orders", "value": "v", "headers": {"CONSUMER_GROUP": Settings().group_id}}
+    assert "the sidecar's own" in faults(ask(app, "POST", "/send-back", body))["group"]
+
+
+def test_of_several_groups_among_the_headers_the_last_that_is_one_counts(app: FastAPI) -> None:
+    groups = [["CONSUMER_GROUP", name] for name in ("billing", Settings().group_id, "")]
+    body = {"topic": "orders", "value": "v", "headers": groups}
     assert "the sidecar's own" in faults(ask(app, "POST", "/send-back", body))["group"]
 
 
@@ -337,6 +347,30 @@ def test_lists_and_keys_are_not_promised_without_transactions(path: str, body: A
     settings = Settings(bootstrap_servers="127.0.0.1:1", guarantee="at_least_once")
     answer = ask(make_api(settings, FrontKafka(settings)), "POST", path, body, **headers)
     assert (answer.status_code, answer.json()["type"]) == (501, f"{PATH}/not-offered")
+
+
+@pytest.fixture
+def working() -> FastAPI:
+    """Its Kafka is in memory, and has the wheel topic."""
+    settings, kafka = Settings(kafka={"log_level": 0}), InMemoryKafka()
+    kafka.create_topic(settings.topic_names.wheel)
+    return make_api(settings, FrontKafka(settings, kafka))
+
+
+def test_a_repeated_request_is_answered_as_it_was(working: FastAPI) -> None:
+    for body in (MESSAGE, [MESSAGE, MESSAGE]):
+        first, again = (ask(working, "POST", "/messages", body, Idempotency_Key=f"k{len(body)}") for _ in range(2))
+        assert (first.status_code, again.json()) == (202, first.json())
+        assert [answer.headers.get("idempotent-replayed") for answer in (first, again)] == [None, "true"]
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_receipt_says_what_its_record_says(working: FastAPI, is_list: bool) -> None:
+    message = {**MESSAGE, "key": "17", "headers": [["UNIQ_KEY", "a"], ["UNIQ_KEY", "b"]]}
+    told = ask(working, "POST", "/messages", [message] if is_list else message).json()
+    (answer,) = told["receipts"] if is_list else [told]
+    receipt = Receipt.decode(answer["receipt"])
+    assert (answer["id"], receipt.id, receipt.key, receipt.topic) == ("b", "b", b"17", "orders")
 
 
 def test_a_send_back_needs_no_transactions() -> None:
