@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -64,6 +65,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
     [
         ({"topic": "no/topic"}, "topic", "not a valid topic name"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-1"}, "topic", "is a schedule topic"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic", "is a schedule topic"),
         ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
         ({"topic": "secrets"}, "topic", "is not among allowed_topics"),
@@ -154,6 +156,8 @@ def receipt(**fields: Any) -> str:
         (receipt(schedule_topic="orders"), 422),
         (receipt(partition=-1), 422),
         (receipt(offset=2**63), 422),
+        (receipt(deliver_ms=-1), 422),
+        (receipt(deliver_ms=2**63), 422),
         (receipt(id=""), 422),
         (receipt(cancellable=False), 409),
         (receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", cancellable=False), 409),
@@ -362,6 +366,24 @@ def test_a_repeated_request_is_answered_as_it_was(working: FastAPI) -> None:
         first, again = (ask(working, "POST", "/messages", body, Idempotency_Key=f"k{len(body)}") for _ in range(2))
         assert (first.status_code, again.json()) == (202, first.json())
         assert [answer.headers.get("idempotent-replayed") for answer in (first, again)] == [None, "true"]
+
+
+def test_a_delay_may_be_as_long_as_the_longest(working: FastAPI) -> None:
+    longest_s = Settings().max_delay // 1_000
+    answers = [ask(working, "POST", "/messages", {**MESSAGE, "delay": f"{longest_s + more}s"}) for more in (0, 1)]
+    assert [answer.status_code for answer in answers] == [202, 422]
+
+
+def test_a_list_is_one_whatever_white_space_stands_before_it(working: FastAPI) -> None:
+    answer = ask(working, "POST", "/messages", b" \t\r\n" + json.dumps([MESSAGE]).encode())
+    assert len(answer.json()["receipts"]) == 1
+
+
+def test_a_topic_of_a_group_may_be_denied_like_any_other() -> None:
+    settings = Settings(denied_topics="RETRY-*")  # type: ignore[arg-type]
+    app = make_api(settings, FrontKafka(settings, InMemoryKafka()))
+    answer = ask(app, "POST", "/messages", {**MESSAGE, "topic": "%RETRY%billing"})
+    assert faults(answer) == {"topic": "is among denied_topics"}
 
 
 @pytest.mark.parametrize("is_list", [False, True])
