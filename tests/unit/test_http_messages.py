@@ -74,6 +74,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
         ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "not UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
+        ({"headers": {"UNIQ_KEY": "ä" * 513}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
         ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is not a partition number"),
         ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is not a partition number"),
