@@ -108,3 +108,14 @@ def test_a_flush_without_a_limit_waits_for_as_long_as_it_takes() -> None:
     assert producer.flush(1) == 1
     assert producer.flush(-1) == 0
     assert told.codes == [None]
+
+
+def test_of_two_threads_that_find_it_lost_one_makes_another() -> None:
+    """The records of a second one would be in nobody's hands."""
+    producer = LastingProducer(InMemoryKafka(), {})
+    lost = producer.client
+    producer._replace(lost)
+    second = producer.client
+    producer._replace(lost)
+    assert lost is not second
+    assert producer.client is second

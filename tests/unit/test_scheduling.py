@@ -29,6 +29,14 @@ def kafka() -> InMemoryKafka:
     return kafka
 
 
+def test_what_was_scheduled_before_is_no_answer_to_when(kafka: InMemoryKafka) -> None:
+    producer = ScheduledProducer({}, clients=kafka)
+    for when in ({"delay_ms": 250}, {"delay": "1s"}, {"level": 3}):
+        producer.begin_send("orders", b"v", **when)
+        with pytest.raises(ScheduleError, match="give one of"):
+            producer.begin_send("orders", b"v")
+
+
 @pytest.mark.parametrize(("level", "topic", "delay_ms"), [(3, 3, 10_000), (99, 18, 7_200_000)])
 def test_levels_are_the_default_ones_unless_others_are_given(
     kafka: InMemoryKafka, level: int, topic: int, delay_ms: int
