@@ -168,6 +168,17 @@ def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
             change(given)
 
 
+def test_another_time_does_not_wait_for_a_transaction_that_is_open_on_the_schedule_topic(kafka: InMemoryKafka) -> None:
+    other = kafka.producer({"transactional.id": "another"})
+    other.init_transactions(1)
+    other.begin_transaction()
+    other.produce("SCHEDULE_TOPIC_XXXX-wheel", b"open")
+    other.flush(1)
+    producer = ScheduledProducer({}, clients=kafka)
+    receipt = producer.send("orders", b"v", delay="1h")
+    assert producer.reschedule(receipt, delay="2h").offset == receipt.offset + 1
+
+
 def test_a_copy_that_is_given_another_time_is_held_to_the_longest_delay_again(kafka: InMemoryKafka) -> None:
     """Receipts that pending lists may be of copies, which the sidecar knows by a proof among their headers."""
     wheel, copies = TopicNames().wheel, Copies(b"key")
