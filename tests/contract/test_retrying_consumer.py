@@ -838,7 +838,11 @@ def test_a_consumer_whose_name_another_has_taken_is_told(group: Group) -> None:
     seen: list[RetryingConsumer] = []
 
     def is_reading(consumer: RetryingConsumer) -> None:
-        consumer.listener(lambda _message: seen.append(consumer) or SUCCESS)
+        @consumer.listener
+        def listen(_message: ConsumedMessage) -> ConsumeResult:
+            seen.append(consumer)
+            return SUCCESS
+
         group.produce(b"v")
         turn_until(consumer, lambda: consumer in seen, "it is a member")
 
