@@ -60,8 +60,7 @@ class ConsumeConcurrently(ConsumeService):
         now_ms = self._clock.monotonic_ms()
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, queue, message = self._waiting.popleft()
-            if not queue.is_dropped:
-                self.accept(queue, [message])
+            self.accept(queue, [message])
 
     def _timed_out(self, batch: Batch, queue: ProcessQueue) -> None:
         """Sent back without the listener's answer, which will count for nothing (``cleanExpireMsg``)."""

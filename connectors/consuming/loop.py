@@ -31,7 +31,7 @@ from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
 from connectors.contract import Place
 from connectors.event_log import EventLog
-from connectors.kafka_errors import REFUSALS
+from connectors.kafka_errors import REFUSALS, is_fatal
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class ConsumerLoop:
         """An event or an error in place of a record."""
         error = message.error()
         assert error is not None
-        if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+        if is_fatal(error) or error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaException(error)
         if error.code() == KafkaError._PARTITION_EOF:
             return
@@ -345,7 +345,7 @@ class ConsumerLoop:
                 return question()
             except KafkaException as exception:
                 error: KafkaError = exception.args[0]
-                if error.fatal():
+                if is_fatal(error):
                     raise
                 if error.code() in REFUSALS:  # told again in place of records
                     return None

@@ -86,7 +86,6 @@ class ConsumeOrderly(ConsumeService):
             self._finished(batch)
             return
         lane, suspend_ms = self._lanes[queue], batch.context.suspend_ms
-        lane.held = []
         lane.rest_ms = within_suspend_limits(self._settings.suspend_ms if suspend_ms is None else suspend_ms)
         batch.unanswered += 1  # ours, until all are judged: answers may come at once
         for message in failed:

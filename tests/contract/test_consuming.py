@@ -211,3 +211,17 @@ def test_a_closed_consumer_refuses_everything(bench: Bench) -> None:
             assert "closed" in str(error)  # noqa: PT017
         else:
             raise AssertionError("nothing was raised")
+
+
+def test_a_partition_stays_paused_when_another_is(bench: Bench) -> None:
+    topic = bench.topic(2)
+    for partition in (0, 1):
+        bench.produce(topic, [b"%d" % partition], partition)
+    consumer = bench.reader(topic, partitions=(0, 1))
+    for partition in (0, 1):
+        consumer.pause([at(topic, partition)])
+    assert consumer.poll(0.5) is None
+    consumer.resume([at(topic, 1)])
+    assert values(read(consumer, 1)) == [b"1"]
+    consumer.resume([at(topic, 0)])
+    assert values(read(consumer, 1)) == [b"0"]

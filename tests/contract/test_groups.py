@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from tests.contract.cluster import DEADLINE_S, Bench, at, flags, next_error, refusal, wait_until
+from tests.contract.cluster import DEADLINE_S, Bench, at, flags, next_error, read, refusal, wait_until
 
 
 class Member:
@@ -210,6 +210,20 @@ def test_a_stranger_may_commit_only_inside_a_transaction(bench: Bench) -> None:
     producer.begin_transaction()
     producer.send_offsets_to_transaction([at(topic, 0, 1)], stranger.consumer_group_metadata(), DEADLINE_S)
     producer.abort_transaction(DEADLINE_S)
+
+
+def test_a_member_begins_behind_an_open_transactions_offset_once_that_has_ended(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, [b"0", b"1", b"2"])
+    producer = bench.transactional()
+    producer.begin_transaction()
+    metadata = bench.consumer(bench.name).consumer_group_metadata()
+    producer.send_offsets_to_transaction([at(topic, 0, 2)], metadata, DEADLINE_S)
+    member = Member(bench, topic, bench.name)
+    settled([member], 1)
+    assert member.consumer.poll(0.5) is None
+    producer.commit_transaction(DEADLINE_S)
+    assert [message.offset() for message in read(member.consumer, 1)] == [2]
 
 
 def test_a_callback_may_assign_by_itself(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from connectors import ScheduledProducer, TopicNames
 from connectors.lasting_producer import LastingProducer
+from connectors.testing import InMemoryKafka
 from tests.contract.cluster import Bench, read, read_to_end, refusal, values, wait_until
 
 GAPLESS = {"enable.idempotence": True, "enable.gapless.guarantee": True}
@@ -96,3 +97,25 @@ def test_scheduling_goes_on_after_a_fatal_error(bench: Bench) -> None:
     begun = [producer.begin_send("orders", value, delay="1h") for value in (b"w", b"x")]
     assert [pending.result().offset for pending in begun] == [receipt.offset + 2, receipt.offset + 3]
     assert values(read(bench.reader(names.wheel), 4)) == [b"v", None, b"w", b"x"]
+
+
+def test_a_flush_without_a_limit_waits_for_as_long_as_it_takes() -> None:
+    kafka, told = InMemoryKafka(), Told()
+    kafka.create_topic("t")
+    producer = LastingProducer(kafka, {})
+    kafka.take_leader("t", 0, 60_000)
+    producer.produce("t", b"v", None, 0, told, None, 0, [])
+    assert producer.flush(1) == 1
+    assert producer.flush(-1) == 0
+    assert told.codes == [None]
+
+
+def test_of_two_threads_that_find_it_lost_one_makes_another() -> None:
+    """The records of a second one would be in nobody's hands."""
+    producer = LastingProducer(InMemoryKafka(), {})
+    lost = producer.client
+    producer._replace(lost)
+    second = producer.client
+    producer._replace(lost)
+    assert lost is not second
+    assert producer.client is second

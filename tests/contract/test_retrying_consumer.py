@@ -148,6 +148,26 @@ def _is_answered(group: Group, count: int) -> bool:
     return group._end(group.send_back) == count
 
 
+def test_what_a_transaction_has_not_committed_is_not_shown(group: Group) -> None:
+    group.create(group.send_back, group.retry)
+    producer = group.bench.transactional()
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(group.topic, value, partition=0)
+        assert producer.flush(10) == 0
+        end(10)
+    consumer = group.consumer()
+    seen: list[bytes | None] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return SUCCESS
+
+    turn_until(consumer, lambda: b"committed" in seen, "what is committed has been seen")
+    assert seen == [b"committed"]
+
+
 def test_a_single_message_listener_gets_one_at_a_time(group: Group) -> None:
     group.create(group.send_back, group.retry)
     group.produce(b"good", b"bad", b"good")
@@ -583,7 +603,7 @@ def test_orderly_what_fails_is_next_again_in_its_partition(group: Group) -> None
 
 @pytest.mark.parametrize(
     ("suspend", "context_ms", "rest_ms"),
-    [("1s", None, 1_000), ("1s", 20, 20), ("1s", 1, 10), ("1ms", None, 10), ("20ms", 700, 700)],
+    [("1s", None, 1_000), ("1s", 20, 20), ("1s", 1, 10), ("1s", 0, 10), ("1ms", None, 10), ("20ms", 700, 700)],
 )
 def test_orderly_a_partition_rests_after_a_failure(
     group: Group, suspend: str, context_ms: int | None, rest_ms: int
@@ -662,6 +682,27 @@ def test_orderly_a_dead_letter_that_cannot_be_sent_holds_its_partition(group: Gr
     assert group.sent_back(1)[0].value() == b"bad"
 
 
+def test_orderly_what_has_to_come_again_beside_a_dead_letter_that_cannot_be_sent_keeps_its_place(
+    fake_bench: Bench,
+) -> None:
+    group = Group(fake_bench)
+    group.create(group.retry)
+    group.produce(b"0", b"1")
+    consumer = group.consumer(orderly=True, suspend="10ms")
+    seen: list[list[bytes | None]] = []
+
+    @consumer.batch_listener(2)
+    def listen(messages: Sequence[ConsumedMessage], _context: ConsumeContext) -> ConsumeResult:
+        seen.append([message.value for message in messages])
+        messages[0].retry_level = -1
+        return LATER if len(seen) < 3 else SUCCESS
+
+    turn_until(consumer, lambda: len(seen) == 3, "all attempts have been made")
+    consumer.close()
+    assert seen == [[b"0", b"1"]] * 3
+    assert group.committed() == 2
+
+
 # --- everybody --------------------------------------------------------------------------------------------------------
 
 
@@ -682,6 +723,23 @@ def test_broadcast_records_go_to_every_consumer(group: Group) -> None:
     for name in seen:
         turn_until(member(name), lambda name=name: len(seen[name]) == 2, f"{name} has seen both")
     assert seen == {"a": [b"0", b"1"], "b": [b"0", b"1"]}
+
+
+def test_orderly_a_broadcast_record_is_dropped_after_its_last_attempt_and_makes_way(group: Group) -> None:
+    group.create(group.send_back)
+    group.produce(b"bad", b"good")
+    consumer = group.consumer(model=MessageModel.BROADCASTING, orderly=True, suspend="10ms", max_reconsume_times=1)
+    seen: list[bytes | None] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return SUCCESS if message.value == b"good" else LATER
+
+    turn_until(consumer, lambda: b"good" in seen, "the next has been seen")
+    consumer.close()
+    assert seen == [b"bad", b"bad", b"good"]
+    group.sent_back(0)
 
 
 def test_a_broadcast_consumer_with_a_name_goes_on_where_it_was(group: Group) -> None:
@@ -705,6 +763,45 @@ def test_a_broadcast_consumer_with_a_name_goes_on_where_it_was(group: Group) -> 
     assert seen == [b"0", b"1", b"2"]
 
 
+def test_a_broadcast_record_that_has_failed_is_done_with(group: Group) -> None:
+    group.produce(b"0", b"1")
+    seen: list[bytes | None] = []
+
+    def consume(value: bytes) -> None:
+        consumer = group.consumer(
+            model=MessageModel.BROADCASTING, config={"group.instance.id": "screen-1"}, max_in_flight=1
+        )
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.value)
+            return LATER
+
+        turn_until(consumer, lambda: value in seen, f"{value!r} has been seen")
+        consumer.close()
+
+    consume(b"1")
+    group.produce(b"2")
+    consume(b"2")
+    assert seen == [b"0", b"1", b"2"]
+
+
+def test_a_broadcast_consumer_without_a_name_commits_nothing(fake_bench: Bench) -> None:
+    """Each start of it would leave a group behind."""
+    group = Group(fake_bench)
+    group.produce(b"0")
+    consumer = group.consumer(model=MessageModel.BROADCASTING)
+    consumer.listener(lambda _message: SUCCESS)
+    turn_until(consumer, lambda: consumer._by_hand, "it has begun")
+    loop: Any = consumer._by_hand
+    turn_until(consumer, lambda: not loop.is_busy, "it has been seen")
+    own_group = loop._consumer.consumer_group_metadata().group_id
+    consumer.close()
+    assert own_group != group.id
+    (place,) = fake_bench.consumer(own_group).committed([TopicPartition(group.topic, 0)], timeout=10)
+    assert place.offset < 0
+
+
 # --- what is wrong is told --------------------------------------------------------------------------------------------
 
 
@@ -714,3 +811,42 @@ def test_nowhere_to_begin_is_raised_where_the_user_wants_that(group: Group) -> N
     consumer.listener(lambda _message: SUCCESS)
     with pytest.raises(KafkaException, match="no previously committed offset"):
         turn_until(consumer, lambda: False, "it is raised")
+
+
+def test_a_retry_is_read_also_where_the_user_wants_to_be_told_of_nowhere_to_begin(group: Group) -> None:
+    """The group's first retry comes before it has committed anything of that topic."""
+    group.create(group.send_back, group.retry)
+    operator = group.bench.consumer(group.id)
+    operator.commit(offsets=[TopicPartition(group.topic, number, 0) for number in (0, 1)], asynchronous=False)
+    operator.close()
+    group.produce(b"again", topic=group.retry)
+    consumer = group.consumer(config={"auto.offset.reset": "error"})
+    seen: list[bytes | None] = []
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return SUCCESS
+
+    turn_until(consumer, lambda: seen == [b"again"], "the retry has been seen")
+
+
+def test_a_consumer_whose_name_another_has_taken_is_told(group: Group) -> None:
+    """Its client reads nothing more, and says so once."""
+    group.create(group.send_back, group.retry)
+    first, second = (group.consumer(config={"group.instance.id": "till-1"}) for _ in range(2))
+    seen: list[RetryingConsumer] = []
+
+    def is_reading(consumer: RetryingConsumer) -> None:
+        @consumer.listener
+        def listen(_message: ConsumedMessage) -> ConsumeResult:
+            seen.append(consumer)
+            return SUCCESS
+
+        group.produce(b"v")
+        turn_until(consumer, lambda: consumer in seen, "it is a member")
+
+    is_reading(first)
+    is_reading(second)
+    with pytest.raises(KafkaException, match="fenced by other consumer"):
+        turn_until(first, lambda: False, "it is raised")

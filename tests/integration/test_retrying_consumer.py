@@ -367,11 +367,15 @@ def test_coroutines_run_in_the_applications_event_loop(group: Group) -> None:
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
         entered = asyncio.Barrier(10)
+        at_once: list[bytes] = []
 
         @consumer.listener
         async def listen(message: ConsumedMessage) -> ConsumeResult:
             assert asyncio.get_running_loop() is loop
+            at_once.append(message.value or b"")
+            assert len(at_once) <= 10
             await entered.wait()
+            at_once.remove(message.value or b"")
             seen.append(message.value or b"")
             if len(seen) == 50:
                 done.set()

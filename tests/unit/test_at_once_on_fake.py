@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.errors import RefusedError
-from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, SimulatedCrash
+from connectors.testing import CRASH, TIME_OUT, Fault, InMemoryKafka, Kind, SimulatedCrash
 from sidecar.front.at_once import (
     ANSWER_WITHIN_S,
     SUSPECT_ANSWERS_WITHIN_S,
@@ -131,6 +131,21 @@ def test_a_key_between_an_entry_of_ones_own_and_its_commit_is_known(
     assert bench.scheduled() == {b"a": 1, b"b": 1}
 
 
+def test_a_key_that_another_replica_has_noted_before_ones_own_entry_is_known(bench: Bench) -> None:
+    at_once, other = bench.start(), bench.start("other")
+    at_once.settle([work("a", key="k")])
+
+    def begin(scheduler: TransactionalScheduler) -> Any:
+        other.settle([work("b", key="theirs")])
+        return message("c")(scheduler)
+
+    at_once.settle([Work([begin], Key("ours", "b"))])
+    again = work("b", key="theirs")
+    at_once.settle([again])
+    assert again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1, b"b": 1, b"c": 1}
+
+
 def test_where_the_ledger_cannot_be_made_requests_without_a_key_are_carried_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,15 +234,37 @@ def test_a_key_is_forgotten_after_a_day(bench: Bench) -> None:
     assert bench.scheduled() == {b"a": 2}
 
 
+def test_a_key_is_known_for_a_day_after_a_restart_though_the_brokers_clock_is_behind(bench: Bench) -> None:
+    bench.now_ms = bench.kafka.clock.now_ms() + 3_600_000
+    bench.start().settle([work("a", key="k")])
+    bench.now_ms += KEPT_MS
+    again = work("a", key="k")
+    bench.start().settle([again])
+    assert again.done.result(0).is_replay
+
+
 def test_the_memory_of_keys_is_bounded_and_keeps_the_newest(bench: Bench) -> None:
     bench.cache_max_bytes = 10 * Entry("k", "b", [], 0).size_bytes
     at_once = bench.start()
     for number in range(30):
         at_once.settle([work("a", key=f"k{number}")])
-    newest, oldest = work("a", key="k29"), work("a", key="k0")
-    at_once.settle([newest, oldest])
+    newest, recent, oldest = work("a", key="k29"), work("a", key="k25"), work("a", key="k0")
+    at_once.settle([newest, recent, oldest])
     assert newest.done.result(0).is_replay
+    assert recent.done.result(0).is_replay
     assert not oldest.done.result(0).is_replay
+
+
+def test_a_key_that_comes_every_other_day_takes_the_memory_of_one(bench: Bench) -> None:
+    bench.cache_max_bytes = 10 * Entry("k", "b", [], 0).size_bytes
+    at_once = bench.start()
+    for _ in range(30):
+        bench.now_ms += 2 * KEPT_MS
+        at_once.settle([work("a", key="k")])
+    other, again = work("a", key="other"), work("a", key="k")
+    at_once.settle([other])
+    at_once.settle([again])
+    assert again.done.result(0).is_replay
 
 
 def test_what_is_no_entry_in_the_ledger_is_passed_over(bench: Bench) -> None:
@@ -250,6 +287,16 @@ def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> Non
     assert refused.value.number == 1
     assert not keyed.done.result(0).is_replay
     assert bench.scheduled() == {b"a": 1, b"c": 1}
+
+
+def test_a_record_that_is_too_large_for_the_client_fails_its_request_alone(bench: Bench) -> None:
+    good, bad = work("a"), work("b", "x" * 2_000_000)
+    bench.start().settle([good, bad])
+    with pytest.raises(RefusedRecordError) as refused:
+        bad.done.result(0)
+    assert refused.value.number == 1
+    assert good.done.result(0).written
+    assert bench.scheduled() == {b"a": 1}
 
 
 def test_what_cannot_be_written_fails_its_request_alone(bench: Bench) -> None:
@@ -297,6 +344,7 @@ def test_a_partition_that_takes_nothing_fails_its_own_requests_and_soon_delays_n
     assert waited_s[0] >= ANSWER_WITHIN_S
     assert max(waited_s[1:]) < 2 * SUSPECT_ANSWERS_WITHIN_S
     bench.kafka.clock.advance(600_000)
+    bench.kafka.take_leader(NAMES.level(1), 0, 2_000 * SUSPECT_ANSWERS_WITHIN_S)  # it has all the time again
     last = Work([message("b"), message("x", level=1)], Key("b", "b"))
     at_once.settle([last])
     assert not last.done.result(0).is_replay
@@ -380,6 +428,31 @@ def test_a_ledger_that_has_been_deleted_is_made_anew(bench: Bench) -> None:
     assert bench.scheduled() == {b"a": 3, b"b": 1}
 
 
+def test_a_key_in_a_ledger_that_another_replica_has_made_anew_is_known(bench: Bench) -> None:
+    at_once = bench.start()
+    for number in range(3):
+        at_once.settle([work("a", key=f"k{number}")])
+    bench.kafka.admin({}).delete_topics([NAMES.idempotency])[NAMES.idempotency].result()
+    bench.start("other").settle([work("b", key="k")])
+    again = work("b", key="k")
+    at_once.settle([again])
+    assert again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 3, b"b": 1}
+
+
+def test_a_ledger_of_which_retention_has_taken_what_was_not_read_yet_is_read_on(bench: Bench) -> None:
+    at_once, other = bench.start(), bench.start("other")
+    at_once.settle([work("a", key="k0")])
+    for number in range(1, 4):
+        other.settle([work("a", key=f"k{number}")])
+    ledger = bench.kafka.log(NAMES.idempotency, 0)
+    assert ledger is not None
+    bench.kafka.delete_records(NAMES.idempotency, 0, ledger.end - 2)
+    again, new = work("a", key="k3"), work("b", key="new")
+    at_once.settle([again, new])
+    assert (again.done.result(0).is_replay, new.done.result(0).is_replay) == (True, False)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_became_of_a_commit_without_an_answer_is_settled_by_the_next_request(bench: Bench, when: str) -> None:
     at_once = bench.start()
@@ -396,6 +469,17 @@ def test_what_became_of_a_commit_without_an_answer_is_settled_by_the_next_reques
         at_once.settle([again])
         assert len(again.done.result(0).written) == 2
     assert bench.scheduled() == {b"first": 1, b"a": 1, b"b": 1}
+
+
+def test_a_commit_that_kafka_refuses_has_done_nothing_for_certain(bench: Bench) -> None:
+    at_once, refused, again = bench.start(), work("a", key="k"), work("a", key="k")
+    bench.kafka.faults.at("commit_transaction:before", Fault(Kind.ABORT))
+    at_once.settle([refused])
+    with pytest.raises(NothingDoneError):
+        refused.done.result(0)
+    at_once.settle([again])
+    assert not again.done.result(0).is_replay
+    assert bench.scheduled() == {b"a": 1}
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,22 @@ def test_only_a_cancel_of_its_own_message_ends_a_replacement_that_is_in_doubt(
     assert [dict(record[4])["UNIQ_KEY"] for record in sent(again, NOW_MS)[0]] == brought
 
 
+def test_a_replacement_whose_message_has_come_is_not_carried_out_for_another_copy_of_what_it_replaces(
+    tmp_path: Path,
+) -> None:
+    """Progress was set back meanwhile, and what had rolled has rolled once more."""
+    log, committed = replaced_while_it_rolls(tmp_path / "first")
+    second = opened(tmp_path / "second", *committed, end=3)
+    second.offer(log, NOW_MS)
+    (brought,), _ = sent(second, NOW_MS)
+    log += [message(3, *brought[4]), message(4, *log[2].headers() or [])]
+    third = opened(tmp_path / "third", *committed, end=5)
+    third.offer(log, NOW_MS)
+    assert not third.is_recovering
+    assert sent(third, NOW_MS)[0] == []
+    assert [dict(record[4])["UNIQ_KEY"] for record in sent(third, NOW_MS + 5_000)[0]] == [b"b"]
+
+
 @pytest.mark.parametrize(
     ("deliver_ms", "outcome"),
     [(None, "unknown"), (NOW_MS + 1, "unknown"), (NOW_MS, "too_late"), (NOW_MS - 1, "too_late")],

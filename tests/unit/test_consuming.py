@@ -17,6 +17,7 @@ from connectors import ConsumedMessage, ConsumeResult, DeadLetters, MessageModel
 from connectors.consuming.concurrently import ConsumeConcurrently
 from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, as_consumed
+from connectors.consuming.orderly import BATCHES_IN_A_ROW
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
@@ -95,7 +96,9 @@ def test_orderly_a_message_that_is_given_up_goes_to_the_dead_letters_and_the_nex
     reader = kafka.consumer({"group.id": "r", "auto.offset.reset": "earliest"})
     reader.assign([TopicPartition(names.send_back, 0, 0)])
     (sent_back,) = reader.consume(10, 1.0)
-    assert dict(sent_back.headers() or [])["DELAY"] == b"-1"
+    headers = dict(sent_back.headers() or [])
+    assert headers["DELAY"] == b"-1"
+    assert "MAX_RECONSUME_TIMES" not in headers, "there is no limit to tell"
 
 
 def test_what_was_read_and_is_not_done_is_read_again_where_the_log_was_cut_behind_it() -> None:
@@ -176,6 +179,96 @@ def test_an_offset_that_kafka_refuses_among_others_is_committed_again(caplog: py
     one.close()
 
 
+def lasting(kafka: InMemoryKafka, **arguments: Any) -> RetryingConsumer:
+    """A consumer of ten records, and no send-back topic: what fails stays in flight."""
+    kafka.create_topic("t")
+    kafka.create_topic("RETRY-g")
+    for number in range(10):
+        kafka.producer({}).produce("t", b"%d" % number)
+    options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range"}
+    return RetryingConsumer(options, ["t"], clients=kafka, **arguments)
+
+
+@pytest.mark.parametrize(("orderly", "wait_ms"), [(False, 5_000), (True, 1_000)])
+def test_the_next_attempt_is_not_put_off_while_the_user_waits_for_records(orderly: bool, wait_ms: int) -> None:
+    kafka = InMemoryKafka()
+    one = lasting(kafka, orderly=orderly, suspend="1s")
+    failed_ms: list[float] = []
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        if message.value != b"9":
+            return ConsumeResult.CONSUME_SUCCESS
+        failed_ms.append(kafka.clock.monotonic_ms())
+        return ConsumeResult.RECONSUME_LATER
+
+    for _ in range(3):
+        one.poll()
+    one.poll(60)
+    one.close()
+    assert [after - failed_ms[0] for after in failed_ms] == [0, wait_ms]
+
+
+def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back() -> None:
+    kafka = InMemoryKafka()
+    one = lasting(kafka, max_in_flight=2)
+    is_down, handled = True, set[bytes | None]()
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        if is_down:
+            return ConsumeResult.RECONSUME_LATER
+        handled.add(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    while sum(one.poll(1) for _ in range(4)):
+        continue
+    kafka.rebalance("g")
+    is_down = False
+    for _ in range(10):
+        one.poll(1)
+    one.close()
+    assert handled == {b"%d" % number for number in range(10)}
+
+
+def test_orderly_what_is_read_again_where_the_log_was_cut_is_not_handed_over_twice() -> None:
+    kafka = InMemoryKafka()
+    one = lasting(kafka, orderly=True, suspend="1s")
+    seen: list[bytes | None] = []
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return ConsumeResult.RECONSUME_LATER if len(seen) == 1 else ConsumeResult.CONSUME_SUCCESS
+
+    for _ in range(3):
+        one.poll()
+    loop: Any = one._by_hand
+    assert loop._queue_of(Message(topic="t", partition=0, offset=7)) is None
+    for _ in range(5):
+        one.poll(1)
+    one.close()
+    assert seen == [b"0", *(b"%d" % number for number in range(10))]
+
+
+def test_orderly_a_partition_of_more_records_than_a_worker_takes_in_a_row_is_gone_through() -> None:
+    kafka = InMemoryKafka()
+    one = lasting(kafka, orderly=True)
+    for number in range(10, 2 * BATCHES_IN_A_ROW + 10):
+        kafka.producer({}).produce("t", b"%d" % number)
+    seen: list[bytes | None] = []
+
+    @one.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return ConsumeResult.CONSUME_SUCCESS
+
+    for _ in range(3):
+        one.poll(1)
+    one.close()
+    assert seen == [b"%d" % number for number in range(2 * BATCHES_IN_A_ROW + 10)]
+
+
 # --- where a group begins ---------------------------------------------------------------------------------------------
 
 
@@ -192,6 +285,19 @@ def test_kafka_is_asked_where_to_begin_until_it_answers(label: str, caplog: pyte
     assert kafka.committed("g") == {("t", 0): (1, None)}
     assert caplog.text.count("Kafka does not tell where to begin") == 7
     one.close()
+
+
+def test_the_end_at_which_a_group_begins_is_committed_at_once() -> None:
+    """Were it killed before, the next start would begin behind what has come meanwhile."""
+    kafka = InMemoryKafka()
+    kafka.create_topic("t")
+    kafka.producer({}).produce("t", b"before")
+    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "latest"}, ["t"], clients=kafka)
+    one.listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+    loop = one._loop(InlineWorkers(one._checked()))
+    loop.turn(0)
+    assert kafka.committed("g") == {("t", 0): (1, None)}
+    loop.close(0)
 
 
 def test_a_consumer_that_is_to_stop_does_not_wait_to_be_told_where_to_begin() -> None:
@@ -524,7 +630,72 @@ def test_which_messages_failed() -> None:
     success = ConsumeResult.CONSUME_SUCCESS
     for ack_index, failed in [(None, ()), (9, []), (3, []), (1, [2, 3]), (-1, messages), (-7, messages)]:
         assert ConsumeContext(ack_index=ack_index).failed(success, messages) == failed
+    assert ConsumeContext(ack_index=-3).failed(success, messages) == messages
     assert ConsumeContext(ack_index=1).failed(None, messages) == messages
+
+
+@pytest.mark.parametrize(
+    ("of_batch", "own", "level"), [(None, None, None), (5, None, 5), (5, 7, 7), (5, 0, 0), (5, -1, -1), (None, 7, 7)]
+)
+def test_what_a_message_is_given_of_a_level_goes_before_that_of_its_batch(
+    of_batch: int | None, own: int | None, level: int | None
+) -> None:
+    message = as_consumed(kafka_message("t", []), "R")
+    message.retry_level = own
+    assert ConsumeContext(retry_level=of_batch).level_of(message) == level
+
+
+class Bench:
+    """A service, one record that its listener has, and the topic that it would be sent back to."""
+
+    def __init__(self) -> None:
+        settings, kafka = consumer()._settings, InMemoryKafka()
+        self._topic = kafka.create_topic(settings.names.send_back)
+        listener = Listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
+        self._send_back = SendBack(kafka, {}, settings)
+        self.service = ConsumeConcurrently(settings, listener, InlineWorkers(listener), self._send_back, kafka.clock)
+        self.queue, self.batch = ProcessQueue(("t", 0)), Batch([as_consumed(kafka_message("t", []), "R")])
+        self.queue.read(7)
+        assert self.service.begin(self.queue, self.batch)
+
+    def sent_back(self) -> int:
+        self.service.turn()
+        self._send_back.serve()
+        return self._topic.logs[0].end
+
+
+def test_what_has_been_answered_at_the_moment_at_which_its_time_is_up_is_not_sent_back() -> None:
+    bench = Bench()
+    bench.service.end(bench.queue, bench.batch, ConsumeResult.CONSUME_SUCCESS, None)
+    bench.service._timed_out(bench.batch, bench.queue)
+    assert (bench.sent_back(), bench.queue.committable) == (0, 8)
+
+
+def test_what_has_been_answered_at_the_moment_at_which_its_partition_goes_is_not_sent_back() -> None:
+    """Whoever has the partition now reads it again."""
+    bench = Bench()
+    bench.service.end(bench.queue, bench.batch, ConsumeResult.RECONSUME_LATER, None)
+    bench.queue.is_dropped = True
+    bench.service.abandon([bench.queue])
+    assert bench.sent_back() == 0
+
+
+def test_nothing_of_a_partition_that_has_gone_is_begun() -> None:
+    bench = Bench()
+    bench.queue.is_dropped = True
+    assert not bench.service.begin(bench.queue, Batch([]))
+
+
+def test_more_than_the_producer_of_send_backs_has_room_for_is_sent_back_after_a_while() -> None:
+    kafka = InMemoryKafka()
+    sent_back = kafka.create_topic("SCHEDULE_TOPIC_XXXX-sendback")
+    one = lasting(kafka, producer_config={"queue.buffering.max.messages": 4})
+    one.batch_listener(10)(lambda _messages, _context: ConsumeResult.RECONSUME_LATER)
+    for _ in range(30):
+        one.poll(1)
+    one.close()
+    assert sorted(entry[2] or b"" for entry in sent_back.logs[0].entries) == [b"%d" % number for number in range(10)]
+    assert kafka.committed("g")["t", 0] == (10, None)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def test_what_another_number_of_workers_has_left_is_found(tmp_path: Path, worker
         (tmp_path / name).mkdir(parents=True)
     assert {path.name for path in left_over(tmp_path, workers)} == set(others)
     assert left_over(tmp_path / "absent", workers) == []
+    (tmp_path / "wheel-0.bak").mkdir()
     assert [str(store.relative_to(tmp_path)) for store in stores(tmp_path)] == [
         "wheel-0",
         "wheel-10",

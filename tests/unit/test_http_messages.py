@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -11,7 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from connectors.dead_letters import RefusedError
+from connectors.dead_letters import Filter, RefusedError
 from connectors.dead_letters.cluster import Cluster
 from connectors.receipt import Receipt
 from connectors.testing import InMemoryKafka
@@ -19,6 +20,7 @@ from sidecar.front.app import make_api
 from sidecar.front.at_once import Done, Key, NothingDoneError, Work
 from sidecar.front.idempotency import KEY_MAX_CHARACTERS, KeysInProgress, key_of
 from sidecar.front.kafka import FrontKafka
+from sidecar.front.redrives import KEPT_MAX, RUNNING_MAX, Job, Jobs, RedriveRequest, State
 from sidecar.front.send_back import SendBackRequest, check_send_back, send_back_headers
 from sidecar.settings import Settings
 from sidecar.web.problems import PATH, Kind, ProblemError
@@ -63,6 +65,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
     [
         ({"topic": "no/topic"}, "topic", "not a valid topic name"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-1"}, "topic", "is a schedule topic"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic", "is a schedule topic"),
         ({"topic": "rmq_sys_wheel_timer"}, "topic", "is a schedule topic"),
         ({"topic": "SCHEDULE_TOPIC_XXXX-idempotency"}, "topic", "is a schedule topic"),
         ({"topic": "secrets"}, "topic", "is not among allowed_topics"),
@@ -71,6 +74,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"key": "k", "key_base64": "AA=="}, "", "give the key with one of"),
         ({"headers": {"UNIQ_KEY": {"base64": "/w=="}}}, "headers", "not UTF-8 text"),
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
+        ({"headers": {"UNIQ_KEY": "ä" * 513}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
         ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is not a partition number"),
         ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is not a partition number"),
@@ -153,6 +157,8 @@ def receipt(**fields: Any) -> str:
         (receipt(schedule_topic="orders"), 422),
         (receipt(partition=-1), 422),
         (receipt(offset=2**63), 422),
+        (receipt(deliver_ms=-1), 422),
+        (receipt(deliver_ms=2**63), 422),
         (receipt(id=""), 422),
         (receipt(cancellable=False), 409),
         (receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", cancellable=False), 409),
@@ -231,6 +237,10 @@ def test_the_headers_of_a_send_back_are_read_as_the_sidecar_reads_them(
             [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("DELAY", b"-2")],
         ),
         (
+            {"headers": {"RETRY_TOPIC": "orders"}, "group": "billing", "topic": "RETRY-billing"},
+            [("RETRY_TOPIC", b"orders"), ("CONSUMER_GROUP", b"billing")],
+        ),
+        (
             {"headers": {"CONSUMER_GROUP": "other", "DELAY": "-1"}, "group": "billing", "topic": "orders"},
             [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders")],
         ),
@@ -253,12 +263,26 @@ def test_the_group_among_the_headers_is_checked_like_the_other(app: FastAPI) -> 
     assert "the sidecar's own" in faults(ask(app, "POST", "/send-back", body))["group"]
 
 
+def test_of_several_groups_among_the_headers_the_last_that_is_one_counts(app: FastAPI) -> None:
+    groups = [["CONSUMER_GROUP", name] for name in ("billing", Settings().group_id, "")]
+    body = {"topic": "orders", "value": "v", "headers": groups}
+    assert "the sidecar's own" in faults(ask(app, "POST", "/send-back", body))["group"]
+
+
 @pytest.mark.parametrize("key", ["", " ", "ä", "a b", '"', '"a', "x" * (KEY_MAX_CHARACTERS + 1), '""'])
 def test_a_key_that_cannot_be_used_is_named(app: FastAPI, key: str) -> None:
     request = _request("/api/v1/messages", key)
     with pytest.raises(ProblemError) as refused:
         key_of(request, b"")
     assert refused.value.more["errors"][0]["field"] == "Idempotency-Key"
+
+
+def test_a_key_comes_once() -> None:
+    request = _request("/api/v1/messages", "k1")
+    request.scope["headers"] *= 2
+    with pytest.raises(ProblemError) as refused:
+        key_of(request, b"")
+    assert "has to come once" in refused.value.more["errors"][0]["message"]
 
 
 def test_a_key_is_of_what_is_asked_with_it() -> None:
@@ -328,6 +352,48 @@ def test_lists_and_keys_are_not_promised_without_transactions(path: str, body: A
     settings = Settings(bootstrap_servers="127.0.0.1:1", guarantee="at_least_once")
     answer = ask(make_api(settings, FrontKafka(settings)), "POST", path, body, **headers)
     assert (answer.status_code, answer.json()["type"]) == (501, f"{PATH}/not-offered")
+
+
+@pytest.fixture
+def working() -> FastAPI:
+    """Its Kafka is in memory, and has the wheel topic."""
+    settings, kafka = Settings(kafka={"log_level": 0}), InMemoryKafka()
+    kafka.create_topic(settings.topic_names.wheel)
+    return make_api(settings, FrontKafka(settings, kafka))
+
+
+def test_a_repeated_request_is_answered_as_it_was(working: FastAPI) -> None:
+    for body in (MESSAGE, [MESSAGE, MESSAGE]):
+        first, again = (ask(working, "POST", "/messages", body, Idempotency_Key=f"k{len(body)}") for _ in range(2))
+        assert (first.status_code, again.json()) == (202, first.json())
+        assert [answer.headers.get("idempotent-replayed") for answer in (first, again)] == [None, "true"]
+
+
+def test_a_delay_may_be_as_long_as_the_longest(working: FastAPI) -> None:
+    longest_s = Settings().max_delay // 1_000
+    answers = [ask(working, "POST", "/messages", {**MESSAGE, "delay": f"{longest_s + more}s"}) for more in (0, 1)]
+    assert [answer.status_code for answer in answers] == [202, 422]
+
+
+def test_a_list_is_one_whatever_white_space_stands_before_it(working: FastAPI) -> None:
+    answer = ask(working, "POST", "/messages", b" \t\r\n" + json.dumps([MESSAGE]).encode())
+    assert len(answer.json()["receipts"]) == 1
+
+
+def test_a_topic_of_a_group_may_be_denied_like_any_other() -> None:
+    settings = Settings(denied_topics="RETRY-*")  # type: ignore[arg-type]
+    app = make_api(settings, FrontKafka(settings, InMemoryKafka()))
+    answer = ask(app, "POST", "/messages", {**MESSAGE, "topic": "%RETRY%billing"})
+    assert faults(answer) == {"topic": "is among denied_topics"}
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_receipt_says_what_its_record_says(working: FastAPI, is_list: bool) -> None:
+    message = {**MESSAGE, "key": "17", "headers": [["UNIQ_KEY", "a"], ["UNIQ_KEY", "b"]]}
+    told = ask(working, "POST", "/messages", [message] if is_list else message).json()
+    (answer,) = told["receipts"] if is_list else [told]
+    receipt = Receipt.decode(answer["receipt"])
+    assert (answer["id"], receipt.id, receipt.key, receipt.topic) == ("b", "b", b"17", "orders")
 
 
 def test_a_send_back_needs_no_transactions() -> None:
@@ -454,3 +520,60 @@ def test_a_redrive_that_kafka_refuses_is_no_fault_of_the_request(monkeypatch: py
     answer = ask(make_api(settings, FrontKafka(settings, kafka)), "POST", "/dead-letters/billing/redrive", {})
     assert (answer.status_code, answer.json()["type"]) == (502, f"{PATH}/refused")
     assert "'SCHEDULE_TOPIC_XXXX-redriven' cannot be created" in answer.json()["detail"]
+
+
+def test_a_redrive_is_carried_out_as_it_was_asked_for() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("DLQ-billing", "orders", "other"):
+        kafka.create_topic(topic)
+    producer = kafka.producer({})
+    letter = [("CONSUMER_GROUP", b"billing"), ("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"17")]
+    producer.produce("DLQ-billing", b"v", headers=[*letter, ("REDRIVE_COUNT", b"1")])
+    producer.flush()
+    settings = Settings(kafka={"log_level": 0})
+    app = make_api(settings, FrontKafka(settings, kafka))
+
+    def redriven(**wanted: Any) -> tuple[dict[str, int], int, int]:
+        told = ask(app, "POST", "/dead-letters/billing/redrive", wanted).json()
+        return told["destinations"], told["parked"], told["done_before"]
+
+    assert redriven(dry_run=True) == ({"orders": 1}, 0, 0)
+    assert redriven() == ({"orders": 1}, 0, 0)
+    assert redriven() == ({}, 0, 1)
+    assert redriven(again=True, to="other") == ({"other": 1}, 0, 0)
+    assert redriven(again=True, max_redrives=1) == ({}, 1, 0)
+    by_topic = ask(app, "POST", "/dead-letters/%25DLQ%25billing/redrive", {})
+    assert by_topic.json()["group"] == "billing", "two names of one group are one redrive"
+
+
+def a_redrive(group: str, state: State = State.RUNNING) -> Job:
+    return Job(group, RedriveRequest(), Filter(), state=state)
+
+
+def test_so_many_groups_are_redriven_at_a_time() -> None:
+    jobs, running = Jobs(), [a_redrive(f"g{number}") for number in range(RUNNING_MAX)]
+    for job in running:
+        jobs.add(job)
+    with pytest.raises(ProblemError, match="wait for one of them"):
+        jobs.add(a_redrive("one more"))
+    running[0].state = State.DONE
+    jobs.add(a_redrive("one more"))
+
+
+def test_of_the_redrives_that_have_ended_the_oldest_are_forgotten() -> None:
+    jobs, running = Jobs(), a_redrive("running")
+    jobs.add(running)
+    ended = [a_redrive("billing", State.DONE) for _ in range(KEPT_MAX)]
+    for job in ended:
+        jobs.add(job)
+    assert jobs.all() == [*reversed(ended[1:]), running]
+    assert jobs.find(running.id) is running
+    with pytest.raises(ProblemError, match="not known"):
+        jobs.find(ended[0].id)
+
+
+def test_a_sidecar_that_stops_begins_no_redrive() -> None:
+    jobs = Jobs()
+    jobs.ask_to_stop()
+    with pytest.raises(ProblemError, match="is stopping"):
+        jobs.add(a_redrive("billing"))

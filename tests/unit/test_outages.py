@@ -177,6 +177,21 @@ def test_a_postponed_message_comes_back_can_be_cancelled_and_keeps_its_due_time(
     assert delivered[0][4] == [("UNIQ_KEY", b"kept"), ("TIMER_OUT_MS", b"%d" % (NOW_MS - 10))]
 
 
+def test_what_is_postponed_waits_though_the_clock_of_the_replica_before_was_ahead(tmp_path: Path) -> None:
+    """Due by what that one has committed, its copies would be postponed one after the other, without a pause."""
+    ahead_ms = NOW_MS + 60_000
+    one = opened(tmp_path / "one", now_ms=ahead_ms)
+    one.offer([due(0, ahead_ms)], ahead_ms)
+    _, progress = sent(one, ahead_ms)
+    cluster = Cluster(orders={0: LEADERLESS})
+    cluster.outages.suspect([("orders", 0, TIMED_OUT)])
+    two = opened(tmp_path / "two", *progress, 1, outages=cluster.outages)
+    two.offer([due(1, ahead_ms)], NOW_MS)
+    (copy,), _ = sent(two, NOW_MS)
+    two.offer([message(2, *copy[4])], NOW_MS)
+    assert sent(two, NOW_MS)[0] == []
+
+
 def test_nobody_else_can_postpone(tmp_path: Path) -> None:
     wheel = opened(tmp_path)
     forged = [("TIMER_NOT_BEFORE_MS", b"%d" % (NOW_MS + 10**6)), ("TIMER_ROLL_PROOF", b"0123456789abcdef")]

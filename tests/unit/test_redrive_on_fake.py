@@ -129,6 +129,16 @@ def test_what_a_filter_leaves_out_is_there_for_the_next() -> None:
     assert bench.ids() == numbers(range(30))
 
 
+def test_what_is_no_entry_in_the_ledger_is_passed_over() -> None:
+    bench = Bench()
+    bench.die(3)
+    assert bench.letters().redrive("billing").moved == {"orders": 3}
+    stranger = bench.kafka.producer({})
+    stranger.produce("SCHEDULE_TOPIC_XXXX-redriven", b"{not ours")
+    stranger.flush()
+    assert bench.letters().redrive("billing").done_before == 3
+
+
 def test_again_moves_them_again() -> None:
     bench = Bench()
     bench.die(3)

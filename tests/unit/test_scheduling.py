@@ -29,6 +29,14 @@ def kafka() -> InMemoryKafka:
     return kafka
 
 
+def test_what_was_scheduled_before_is_no_answer_to_when(kafka: InMemoryKafka) -> None:
+    producer = ScheduledProducer({}, clients=kafka)
+    for when in ({"delay_ms": 250}, {"delay": "1s"}, {"level": 3}):
+        producer.begin_send("orders", b"v", **when)
+        with pytest.raises(ScheduleError, match="give one of"):
+            producer.begin_send("orders", b"v")
+
+
 @pytest.mark.parametrize(("level", "topic", "delay_ms"), [(3, 3, 10_000), (99, 18, 7_200_000)])
 def test_levels_are_the_default_ones_unless_others_are_given(
     kafka: InMemoryKafka, level: int, topic: int, delay_ms: int
@@ -158,6 +166,17 @@ def test_what_is_no_receipt_is_told(kafka: InMemoryKafka, given: Any) -> None:
     for change in (producer.cancel, lambda it: producer.reschedule(it, delay="1s")):
         with pytest.raises(ReceiptError, match="is not a receipt; pass a Receipt"):
             change(given)
+
+
+def test_another_time_does_not_wait_for_a_transaction_that_is_open_on_the_schedule_topic(kafka: InMemoryKafka) -> None:
+    other = kafka.producer({"transactional.id": "another"})
+    other.init_transactions(1)
+    other.begin_transaction()
+    other.produce("SCHEDULE_TOPIC_XXXX-wheel", b"open")
+    other.flush(1)
+    producer = ScheduledProducer({}, clients=kafka)
+    receipt = producer.send("orders", b"v", delay="1h")
+    assert producer.reschedule(receipt, delay="2h").offset == receipt.offset + 1
 
 
 def test_a_copy_that_is_given_another_time_is_held_to_the_longest_delay_again(kafka: InMemoryKafka) -> None:
