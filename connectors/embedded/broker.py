@@ -160,7 +160,7 @@ class EmbeddedKafka:
         self._watchdog = self._lock_descriptor = self._data = self._ports = None
 
     def kill(self) -> None:
-        """SIGKILL at once: no clean shutdown. Ports and data stay for `restart`, which then takes a second longer."""
+        """SIGKILL at once: no clean shutdown. Ports and data stay for `restart`."""
         if self._process is not None:
             self._process.kill()
             self._reap()
