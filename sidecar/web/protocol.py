@@ -56,6 +56,18 @@ class _Debt:
             self._timer = None
 
 
+class _WayOut:
+    """A connection as those see it who answer a request: closing it does not take the answer from the client."""
+
+    def __init__(self, protocol: "GuardedProtocol") -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.close_answered()
+
+
 class GuardedProtocol(H11Protocol):
     """One connection."""
 
@@ -64,6 +76,8 @@ class GuardedProtocol(H11Protocol):
         self._debts = tuple(_Debt(self.loop) for _ in range(4))
         self._head, self._reading, self._rest, self._leaving = self._debts
         self._lingering_bytes = 0
+        self._is_leaving = False
+        """Whether there is no other request to come, and all that comes is thrown away."""
 
     @property
     def owes_since_s(self) -> float | None:
@@ -94,7 +108,8 @@ class GuardedProtocol(H11Protocol):
         self._reading.settle()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if not self._is_leaving:
+            super().data_received(data)
         if self._rest.since_s is None:
             return
         self._lingering_bytes += len(data)
@@ -109,6 +124,7 @@ class GuardedProtocol(H11Protocol):
         cycle = self.cycle
         super().handle_events()
         if self.cycle is not cycle:  # another request
+            self.cycle.transport = _WayOut(self)  # type: ignore[assignment]
             self._head.settle()
             self._rest.settle()
 
@@ -137,6 +153,14 @@ class GuardedProtocol(H11Protocol):
         except h11.LocalProtocolError:  # an answer is under way
             pass
         self._close()
+
+    def close_answered(self) -> None:
+        """The client wants no other request (``Connection: close``)."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self._is_leaving = True
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def _wait_for_head(self) -> None:
         self._head.begin(HEAD_WITHIN_S, self._close)

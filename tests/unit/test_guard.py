@@ -6,9 +6,11 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -358,6 +360,29 @@ def test_who_sends_all_of_a_large_body_before_reading_learns_why_it_is_refused(
         assert read(connection)[0] == status
         connection.sendall(head(path="/healthz"))
         assert read(connection)[0] == 200, "and the connection goes on"
+
+
+@pytest.mark.parametrize("length", [1_001, 5_000_000, 12_000_000])
+def test_so_does_who_wants_no_other_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """As Python's own client, which reads nothing before it has sent all, and asks for the connection to be closed."""
+    monkeypatch.setattr(protocol, "LINGER_S", 30.0)
+    host, port = serve(body_max_bytes=1_000)
+    request = urllib.request.Request(
+        f"http://{host}:{port}{POSTED}", b" " * length, {"Content-Type": "application/json"}
+    )
+    with pytest.raises(HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=20)
+    assert (caught.value.code, kind(json.loads(caught.value.read()))) == (413, "too-large")
+
+
+def test_who_wants_no_other_answer_and_sends_on_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", 0.1)
+    with connected(serve()) as connection:
+        told = head("POST", POSTED, Content_Type="application/json", Content_Length="999999999", Connection="close")
+        connection.sendall(told + b" " * 100_000)
+        assert read(connection)[0] == 413
+        with pytest.raises(ConnectionError):
+            connection.sendall(b" " * 2 * protocol.LINGER_MAX_BYTES)
 
 
 @pytest.mark.parametrize(
