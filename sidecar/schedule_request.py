@@ -69,7 +69,7 @@ def _json(value: object) -> object:
 
 
 def _headers(value: object) -> object:
-    pairs = list(value.items()) if isinstance(value, dict) else value
+    pairs = [] if value is None else list(value.items()) if isinstance(value, dict) else value
     if isinstance(pairs, list) and all(map(_is_header, pairs)):
         return [(name, _bytes(text["base64"]) if isinstance(text, dict) else text) for name, text in pairs]
     raise ValueError(
@@ -95,6 +95,7 @@ _HEADER_SCHEMA: dict[str, Any] = {
 }
 _HEADERS_SCHEMA: dict[str, Any] = {
     "anyOf": [
+        {"type": "null"},
         {"type": "object", "additionalProperties": _HEADER_SCHEMA},
         {
             "type": "array",

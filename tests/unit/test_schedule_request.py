@@ -53,7 +53,8 @@ def test_headers_are_a_map_or_pairs_in_order() -> None:
 
 
 def test_what_is_null_is_left_out() -> None:
-    assert parsed(delay=None, level=1, deliver_at=None, key=None).level == 1
+    assert parsed(delay=None, level=1, deliver_at=None, key=None, headers=None).level == 1
+    assert parsed(headers=None).headers == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,6 @@ def test_what_is_null_is_left_out() -> None:
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": {"b": 1}}', "headers: is neither a map of names to"),
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": [["b"]]}', "headers: is neither a map of names to"),
         ('{"topic": "a", "value": "v", "delay": "1s", "headers": {"": "b"}}', "headers: is neither a map of names to"),
-        ('{"topic": "a", "value": "v", "delay": "1s", "headers": null}', "headers: is neither a map of names to"),
         (
             '{"topic": "a", "value": "v", "dealy": "1s"}',
             "dealy: there is no such field; the fields are value, value_json, ",
