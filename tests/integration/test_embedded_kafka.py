@@ -4,14 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from connectors.embedded import BrokerFailedError, DataDirError, EmbeddedKafka, PortTakenError, run_tool
 from connectors.embedded.ports import any_free, is_free
@@ -183,6 +185,69 @@ def test_a_transaction_committed_just_before_a_kill_is_read_after_it() -> None:
             assert eventually(lambda: committed_offsets(consumer, topic, partitions) == [7, 8, 9], within_s=20)  # noqa: B023
             consumer.close()
         assert "Couldn't find leader endpoint" not in broker.log_path.read_text()
+
+
+@pytest.mark.long
+def test_a_stop_in_the_middle_of_commits_leaves_no_transaction_hanging() -> None:
+    with EmbeddedKafka(log_level="info") as broker:
+        for _ in range(3):
+            topic, is_over = make_topic(broker, 2), threading.Event()
+            committing = [Committing(broker, topic, f"{topic}-{number}", is_over) for number in range(8)]
+            for thread in committing:
+                thread.start()
+            assert eventually(lambda: all(thread.commits >= 5 for thread in committing), within_s=60)  # noqa: B023
+            broker.restart()
+            is_over.set()
+            for thread in committing:
+                thread.join(30)
+            assert eventually(lambda: hanging(broker, topic, 2) == {}, within_s=30)  # noqa: B023
+        assert "Couldn't find leader endpoint" not in broker.log_path.read_text()
+
+
+class Committing(threading.Thread):
+    """Commits one transaction after another, until it is told to end or the broker goes away."""
+
+    def __init__(self, broker: EmbeddedKafka, topic: str, transactional_id: str, is_over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.commits = 0
+        self._topic = topic
+        self._is_over = is_over
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": 5_000,
+                "message.timeout.ms": 5_000,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        self._producer.init_transactions(20)
+        with suppress(KafkaException):
+            while not self._is_over.is_set():
+                self._producer.begin_transaction()
+                for partition in range(2):
+                    self._producer.produce(self._topic, b"v", partition=partition)
+                self._producer.commit_transaction(5)
+                self.commits += 1
+
+
+def hanging(broker: EmbeddedKafka, topic: str, partitions: int) -> dict[int, int]:
+    """Up to where the partitions can be read that cannot be read to their ends."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+
+    def ends(isolation: IsolationLevel) -> dict[int, int]:
+        asked = admin.list_offsets(latest, isolation_level=isolation, request_timeout=10)
+        return {place.partition: answer.result().offset for place, answer in asked.items()}
+
+    try:
+        written, committed = ends(IsolationLevel.READ_UNCOMMITTED), ends(IsolationLevel.READ_COMMITTED)
+    except KafkaException:  # it has just started
+        return {-1: -1}
+    return {partition: end for partition, end in committed.items() if end < written[partition]}
 
 
 def committed_reader(broker: EmbeddedKafka, group: str) -> Consumer:
