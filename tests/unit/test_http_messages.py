@@ -384,7 +384,7 @@ def test_a_topic_of_a_group_may_be_denied_like_any_other() -> None:
     settings = Settings(denied_topics="RETRY-*")  # type: ignore[arg-type]
     app = make_api(settings, FrontKafka(settings, InMemoryKafka()))
     answer = ask(app, "POST", "/messages", {**MESSAGE, "topic": "%RETRY%billing"})
-    assert faults(answer) == {"topic": "is among denied_topics"}
+    assert faults(answer) == {"topic": "'RETRY-billing' is among denied_topics of this sidecar"}
 
 
 @pytest.mark.parametrize("is_list", [False, True])
