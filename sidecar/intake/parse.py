@@ -134,7 +134,8 @@ class Parser:
             )
         if self._names.kind(topic) in SCHEDULE_KINDS:
             return Rejection(
-                ErrorCode.DESTINATION_NOT_ALLOWED, f"'{topic}' is a schedule topic; name the topic to deliver to"
+                ErrorCode.DESTINATION_NOT_ALLOWED,
+                f"'{topic}' is a schedule topic; REAL_TOPIC names the topic to deliver to",
             )
         return topic
 
