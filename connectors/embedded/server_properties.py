@@ -17,7 +17,7 @@ _DEFAULTS: Mapping[str, str] = {
     # To fence the only broker helps nobody and can leave a transaction hanging (see `fencing`), and a pause, as by
     # `suspend`, may well be longer than the default of 9 s. Nothing waits for it: what was killed is fenced at once.
     "broker.session.timeout.ms": "30000",
-    # It would first give up all that it leads, to nobody, and leave hanging what is committed in that moment, too.
+    # A broker that stops would first give up all that it leads, to nobody: what is committed then is left hanging, too.
     "controlled.shutdown.enable": "false",
     # Tests and demos start one consumer at a time: nothing to wait for.
     "group.initial.rebalance.delay.ms": "0",
