@@ -69,7 +69,9 @@ def _json(value: object) -> object:
 
 
 def _headers(value: object) -> object:
-    pairs = [] if value is None else list(value.items()) if isinstance(value, dict) else value
+    if value is None:
+        return []
+    pairs = list(value.items()) if isinstance(value, dict) else value
     if isinstance(pairs, list) and all(map(_is_header, pairs)):
         return [(name, _bytes(text["base64"]) if isinstance(text, dict) else text) for name, text in pairs]
     raise ValueError(

@@ -31,6 +31,16 @@ def consumer(**arguments: Any) -> RetryingConsumer:
     return RetryingConsumer({"group.id": "g"}, **{"topics": ["t"], "clients": InMemoryKafka(), **arguments})
 
 
+def consumer_of_ten(kafka: InMemoryKafka, **arguments: Any) -> RetryingConsumer:
+    """A consumer of ten records, and no send-back topic: what fails stays in flight."""
+    kafka.create_topic("t")
+    kafka.create_topic("RETRY-g")
+    for number in range(10):
+        kafka.producer({}).produce("t", b"%d" % number)
+    options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range"}
+    return RetryingConsumer(options, ["t"], clients=kafka, **arguments)
+
+
 # --- which offset may be committed ------------------------------------------------------------------------------------
 
 
@@ -103,11 +113,7 @@ def test_orderly_a_message_that_is_given_up_goes_to_the_dead_letters_and_the_nex
 
 def test_what_was_read_and_is_not_done_is_read_again_where_the_log_was_cut_behind_it() -> None:
     kafka = InMemoryKafka()
-    kafka.create_topic("t")
-    kafka.create_topic("RETRY-g")
-    for number in range(10):
-        kafka.producer({}).produce("t", b"%d" % number)
-    one = RetryingConsumer({"group.id": "g", "auto.offset.reset": "earliest"}, ["t"], clients=kafka)
+    one = consumer_of_ten(kafka)
     is_down, handled = True, set[bytes | None]()
 
     @one.listener
@@ -117,7 +123,7 @@ def test_what_was_read_and_is_not_done_is_read_again_where_the_log_was_cut_behin
         handled.add(message.value)
         return ConsumeResult.CONSUME_SUCCESS
 
-    while sum(one.poll(1) for _ in range(4)):  # there is no send-back topic: what fails stays in flight
+    while sum(one.poll(1) for _ in range(4)):
         continue
     loop: Any = one._by_hand
     assert loop._queue_of(Message(topic="t", partition=0, offset=7)) is None
@@ -179,20 +185,10 @@ def test_an_offset_that_kafka_refuses_among_others_is_committed_again(caplog: py
     one.close()
 
 
-def lasting(kafka: InMemoryKafka, **arguments: Any) -> RetryingConsumer:
-    """A consumer of ten records, and no send-back topic: what fails stays in flight."""
-    kafka.create_topic("t")
-    kafka.create_topic("RETRY-g")
-    for number in range(10):
-        kafka.producer({}).produce("t", b"%d" % number)
-    options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range"}
-    return RetryingConsumer(options, ["t"], clients=kafka, **arguments)
-
-
 @pytest.mark.parametrize(("orderly", "wait_ms"), [(False, 5_000), (True, 1_000)])
 def test_the_next_attempt_is_not_put_off_while_the_user_waits_for_records(orderly: bool, wait_ms: int) -> None:
     kafka = InMemoryKafka()
-    one = lasting(kafka, orderly=orderly, suspend="1s")
+    one = consumer_of_ten(kafka, orderly=orderly, suspend="1s")
     failed_ms: list[float] = []
 
     @one.listener
@@ -211,7 +207,7 @@ def test_the_next_attempt_is_not_put_off_while_the_user_waits_for_records(orderl
 
 def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back() -> None:
     kafka = InMemoryKafka()
-    one = lasting(kafka, max_in_flight=2)
+    one = consumer_of_ten(kafka, max_in_flight=2)
     is_down, handled = True, set[bytes | None]()
 
     @one.listener
@@ -233,7 +229,7 @@ def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back() -
 
 def test_orderly_what_is_read_again_where_the_log_was_cut_is_not_handed_over_twice() -> None:
     kafka = InMemoryKafka()
-    one = lasting(kafka, orderly=True, suspend="1s")
+    one = consumer_of_ten(kafka, orderly=True, suspend="1s")
     seen: list[bytes | None] = []
 
     @one.listener
@@ -253,7 +249,7 @@ def test_orderly_what_is_read_again_where_the_log_was_cut_is_not_handed_over_twi
 
 def test_orderly_a_partition_of_more_records_than_a_worker_takes_in_a_row_is_gone_through() -> None:
     kafka = InMemoryKafka()
-    one = lasting(kafka, orderly=True)
+    one = consumer_of_ten(kafka, orderly=True)
     for number in range(10, 2 * BATCHES_IN_A_ROW + 10):
         kafka.producer({}).produce("t", b"%d" % number)
     seen: list[bytes | None] = []
@@ -689,7 +685,7 @@ def test_nothing_of_a_partition_that_has_gone_is_begun() -> None:
 def test_more_than_the_producer_of_send_backs_has_room_for_is_sent_back_after_a_while() -> None:
     kafka = InMemoryKafka()
     sent_back = kafka.create_topic("SCHEDULE_TOPIC_XXXX-sendback")
-    one = lasting(kafka, producer_config={"queue.buffering.max.messages": 4})
+    one = consumer_of_ten(kafka, producer_config={"queue.buffering.max.messages": 4})
     one.batch_listener(10)(lambda _messages, _context: ConsumeResult.RECONSUME_LATER)
     for _ in range(30):
         one.poll(1)
