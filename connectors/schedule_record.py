@@ -7,7 +7,7 @@ level                …-<level>                none                the moment K
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from connectors.contract import CANCEL_HEADERS, CONTROL_HEADERS, GENERATED_HEADERS, Headers, partition_named
@@ -22,12 +22,12 @@ from connectors.header_names import (
     UNIQ_KEY,
 )
 from connectors.receipt import Receipt
+from connectors.times import epoch_ms
 
 HeaderPairs = Iterable[tuple[str, bytes | str | None]]
 HeadersArgument = HeaderPairs | Mapping[str, bytes | str | None]
 """Headers as confluent-kafka takes them: pairs, in which names may repeat, or a map."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
@@ -68,11 +68,6 @@ def when(deliver_at: datetime | None, delay: timedelta | str | None, delay_ms: i
     if delay_ms is not None and deliver_at is None and delay is None:
         return _after_ms(delay_ms)
     raise ScheduleError("give one of deliver_at, delay and level")
-
-
-def epoch_ms(time: datetime) -> int:
-    """A time with its zone in epoch ms, rounded up: never early."""
-    return -((_EPOCH - time) // _MS)
 
 
 def _at(deliver_at: datetime) -> When:

@@ -24,9 +24,9 @@ from pydantic import (
 )
 
 from connectors.durations import parse_duration_ms
+from connectors.times import parse_time
 
 _DURATION = "write a whole number with ms, s, m, h or d, such as 90s or 1h30m"
-_TIME = "write an ISO 8601 time with its zone, such as 2030-01-31T09:00:00+01:00"
 
 
 def _duration(value: object) -> object:
@@ -38,18 +38,7 @@ def _duration(value: object) -> object:
 
 
 def _time(value: object) -> object:
-    return None if value is None else zoned_time(value, _TIME)
-
-
-def zoned_time(value: object, remedy: str) -> datetime:
-    """An ISO 8601 time that has its zone. Raises ValueError, with the remedy."""
-    try:
-        time = datetime.fromisoformat(value)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
-        raise ValueError(f"{value!r} is not a time; {remedy}") from None
-    if time.utcoffset() is None:
-        raise ValueError(f"{value!r} has no time zone; {remedy}")
-    return time
+    return None if value is None else parse_time(value)
 
 
 def _bytes(value: object) -> object:

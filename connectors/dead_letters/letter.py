@@ -6,7 +6,6 @@ it, with the reason (``ERROR_CODE``) and the coordinates of the record (``ERROR_
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +20,7 @@ from connectors.header_names import (
     RECONSUME_TIME,
     UNIQ_KEY,
 )
+from connectors.times import TimeError, epoch_ms, parse_time
 
 Told = Mapping[str, bytes | None]
 """Headers by name; of one that comes twice the last."""
@@ -187,9 +187,6 @@ def _only(condition: str, before: T | None, value: T) -> T:
 
 def _time_ms(condition: str, text: str) -> int:
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise FilterError(f"'{condition}': that is not a time, such as 2030-01-31T12:00:00+01:00") from None
-    if moment.tzinfo is None:
-        raise FilterError(f"'{condition}': that time has no zone; write one, such as +01:00 or Z")
-    return round(moment.timestamp() * 1000)
+        return epoch_ms(parse_time(text))
+    except TimeError as error:
+        raise FilterError(f"'{condition}': {error}") from None

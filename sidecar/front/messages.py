@@ -19,6 +19,7 @@ from connectors.header_names import UNIQ_KEY
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError, ScheduleError, carried, check_cancellable
+from connectors.times import epoch_ms
 from sidecar.clock import SystemClock
 from sidecar.dispatch.destinations import no_destination
 from sidecar.front.at_once import Begin, Key, TransactionalScheduler, Work
@@ -279,10 +280,10 @@ class _Checks:
         """A delay that the sidecar would reject."""
         longest_ms = self._settings.max_delay
         name, delay_ms = "delay", wanted.delay_ms
-        if wanted.deliver_at is not None and wanted.deliver_at.timestamp() < 0:
+        if wanted.deliver_at is not None and epoch_ms(wanted.deliver_at) < 0:
             raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1970, where no clock of Kafka's begins")])
         if wanted.deliver_at is not None:
-            name, delay_ms = "deliver_at", int(wanted.deliver_at.timestamp() * 1000) - SystemClock().now_ms()
+            name, delay_ms = "deliver_at", epoch_ms(wanted.deliver_at) - SystemClock().now_ms()
         if isinstance(wanted, ScheduleRequest) and wanted.level is not None:
             name, delay_ms = "level", self._settings.levels.delay_ms(wanted.level)
         if delay_ms is not None and delay_ms > longest_ms:

@@ -13,12 +13,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from connectors.schedule_record import epoch_ms
+from connectors.times import epoch_ms, parse_time
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.observability.health import Health
 from sidecar.observability.metrics import Metrics
 from sidecar.pending import CURSOR_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, TIME_MAX_MS, Cursor, PendingQuery
-from sidecar.schedule_request import zoned_time
 from sidecar.switches import Switches
 from sidecar.web.cancels import cancels_router
 from sidecar.web.live import ANSWER_TIMEOUT_S, OneProcess, part_router
@@ -28,7 +27,7 @@ from sidecar.web.switches import switches_router
 Ask = Callable[[PendingQuery], Awaitable[dict[str, Any]]]
 """Asks the loop what is pending."""
 
-_BARE_PLUS = re.compile(r"\A(\S+T\S+) ([0-9]{2}:?[0-9]{2})\Z")
+_BARE_PLUS = re.compile(r"\A(\S+[Tt]\S+) ([0-9]{2}:?[0-9]{2})\Z")
 """A time as a query tells it where the ``+`` of its zone was not written as %2B: there it is a blank."""
 
 
@@ -37,7 +36,7 @@ def _time_ms(value: object) -> object:
     if not isinstance(value, str) or re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return value
     remedy = "write epoch ms, or an ISO 8601 time with its zone, such as 2030-01-31T09:00:00Z"
-    return epoch_ms(zoned_time(_BARE_PLUS.sub(r"\1+\2", value), remedy))
+    return epoch_ms(parse_time(_BARE_PLUS.sub(r"\1+\2", value), remedy))
 
 
 def _or_default(default: object) -> BeforeValidator:

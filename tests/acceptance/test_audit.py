@@ -155,7 +155,7 @@ def test_without_kafka_the_exit_code_is_3(tmp_path: Path) -> None:
     ("arguments", "named"),
     [
         (["--from", "2030-01-31T09:00:00"], "--from '2030-01-31T09:00:00' has no time zone"),
-        (["--as-of", "tomorrow"], "--as-of 'tomorrow' is not an ISO 8601 time"),
+        (["--as-of", "tomorrow"], "--as-of 'tomorrow' is not a time"),
         (["--grace", "5"], "--grace: '5' is not a duration"),
         (["--from", "2030-01-02T00:00:00Z", "--to", "2030-01-01T00:00:00Z"], "is not before --to"),
     ],

@@ -186,7 +186,7 @@ def test_mistakes_are_named(kafka: Kafka, prefix: str) -> None:
         ("redrive", "billing", "--to", "missing"): (1, "there is no topic 'missing'"),
         ("redrive", "billing", "--to", f"{prefix}DLQ-billing"): (1, "already"),
         ("redrive", "billing", "--filter", "colour=red"): (2, "header.NAME="),
-        ("redrive", "billing", "--filter", "from=yesterday"): (2, "that is not a time"),
+        ("redrive", "billing", "--filter", "from=yesterday"): (2, "'yesterday' is not a time"),
         ("show", "billing", "--after", "here"): (2, "PARTITION-OFFSET"),
     }
     for arguments, (code, sentence) in mistakes.items():

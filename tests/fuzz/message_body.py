@@ -5,7 +5,8 @@ from datetime import timedelta
 from pydantic import ValidationError
 
 from connectors.contract import is_legal_topic_name
-from connectors.schedule_record import ScheduleError, carried, epoch_ms, when
+from connectors.schedule_record import ScheduleError, carried, when
+from connectors.times import epoch_ms
 from sidecar.front.messages import KEY_MAX_BYTES, _Checks, _given_id, _headers, _ids, _parse
 from sidecar.schedule_request import ScheduleRequest, faults
 from sidecar.settings import Settings
