@@ -19,11 +19,14 @@ from connectors.dead_letters import (
     NoSuchGroupError,
     NotAnsweredError,
     Redriven,
+    RefusedError,
     TakenOverError,
 )
 from connectors.dead_letters.cluster import Cluster
+from connectors.dead_letters.redrive import Redrive
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, ManualClock, SimulatedCrash
 from connectors.testing.admin import InMemoryAdmin
+from connectors.testing.producer import InMemoryProducer
 from sidecar.front.dead_letters import problem_of
 from sidecar.web.problems import Kind
 
@@ -91,8 +94,8 @@ class Bench:
             producer.produce("DLQ-billing", value, b"k%d" % number, headers=headers)
         assert producer.flush() == 0
 
-    def letters(self, name: str = "operator") -> DeadLetters:
-        config = {"bootstrap.servers": "in-memory"}
+    def letters(self, name: str = "operator", **options: object) -> DeadLetters:
+        config = {"bootstrap.servers": "in-memory", **options}
         executor = self.chance.choice([AtOnce, WhenAsked])
         return DeadLetters(config, clients=self.kafka.process(name), executor=executor)
 
@@ -362,6 +365,87 @@ def test_killed_in_the_middle_it_goes_on_where_it_stopped(label: str) -> None:
     told = bench.letters().redrive("billing")
     assert told.moved.total() + told.done_before == 40
     assert bench.ids() == numbers(range(40))
+
+
+def test_a_queue_that_is_full_is_waited_for() -> None:
+    bench = Bench()
+    bench.die(30)
+    assert bench.letters(**{"queue.buffering.max.messages": 4}).redrive("billing").moved == {"orders": 30}
+    assert bench.letters().redrive("billing") == Redriven(done_before=30)
+    assert bench.ids() == numbers(range(30))
+
+
+def test_whoever_interrupts_it_leaves_no_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of the destinations would wait behind it for its time-out."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    bench = Bench()
+    bench.die(30)
+    monkeypatch.setattr(Redrive, "_notes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.letters(**{"queue.buffering.max.messages": 4}).redrive("billing")
+    logs = bench.kafka.topics["orders"].logs
+    assert any(log.end for log in logs), "none of it had been sent"
+    assert all(log.stable_end == log.end for log in logs)
+    assert bench.ids() == []
+    monkeypatch.undo()
+    assert bench.letters().redrive("billing").moved == {"orders": 30}
+
+
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied", False, False, True)
+UNKNOWN = KafkaError(KafkaError.INVALID_TXN_STATE, "no such transaction")
+
+
+@pytest.mark.parametrize(
+    ("on_commit", "on_abort", "error", "told"),
+    [
+        (DENIED, UNKNOWN, RefusedError, r"Kafka refuses what is written \(denied\)"),
+        (KafkaError(KafkaError._STATE, "odd"), UNKNOWN, NotAnsweredError, "no such transaction; run it again"),
+        (KafkaError(KafkaError._FENCED, "fenced", True), None, TakenOverError, "another of the same group"),
+        (DENIED, KafkaError(KafkaError._FENCED, "fenced", True), TakenOverError, r"cannot go on \(fenced\)"),
+        (KafkaError(KafkaError._TRANSPORT, "away"), None, NotAnsweredError, "away; run it again"),
+    ],
+    ids=["none of its topics", "never begun", "taken over", "taken over meanwhile", "again and again"],
+)
+def test_why_a_redrive_cannot_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+    on_commit: KafkaError,
+    on_abort: KafkaError | None,
+    error: type[Exception],
+    told: str,
+) -> None:
+    """And its letters are there for the next."""
+
+    def commit(*_: object) -> None:
+        raise KafkaException(on_commit)
+
+    def abort(producer: InMemoryProducer, timeout_s: float) -> None:
+        if on_abort is not None:
+            raise KafkaException(on_abort)
+        aborted(producer, timeout_s)
+
+    bench = Bench()
+    bench.die(3)
+    aborted = InMemoryProducer.abort_transaction
+    monkeypatch.setattr(InMemoryProducer, "commit_transaction", commit)
+    monkeypatch.setattr(InMemoryProducer, "abort_transaction", abort)
+    with pytest.raises(error, match=told):
+        bench.letters().redrive("billing")
+    monkeypatch.undo()
+    assert bench.letters().redrive("billing").moved == {"orders": 3}
+    assert bench.ids() == numbers(range(3))
+
+
+def test_a_commit_that_refuses_without_a_report_is_a_refusal_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(*_: object) -> None:
+        raise KafkaException(DENIED)
+
+    bench = Bench()
+    bench.die(3)
+    monkeypatch.setattr(InMemoryProducer, "commit_transaction", commit)
+    assert bench.letters().redrive("billing") == Redriven(stayed=Counter({"Kafka refuses it: denied": 3}))
 
 
 def test_a_commit_that_is_not_answered_is_repeated() -> None:
