@@ -119,3 +119,15 @@ def test_of_two_threads_that_find_it_lost_one_makes_another() -> None:
     producer._replace(lost)
     assert lost is not second
     assert producer.client is second
+
+
+def test_what_a_lost_one_has_not_sent_is_given_up_with_the_rest() -> None:
+    kafka, told = InMemoryKafka(), Told()
+    kafka.create_topic("t")
+    kafka.take_leader("t", 0, 60_000)
+    producer = LastingProducer(kafka, {})
+    producer.produce("t", b"of the lost one", None, 0, told, None, 0, [])
+    producer._replace(producer.client)
+    producer.produce("t", b"of the other", None, 0, told, None, 0, [])
+    assert producer.give_up() == 0
+    assert told.codes == [KafkaError._PURGE_QUEUE] * 2

@@ -289,6 +289,16 @@ def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> Non
     assert bench.scheduled() == {b"a": 1, b"c": 1}
 
 
+def test_of_records_that_are_refused_together_the_largest_is_named(bench: Bench) -> None:
+    bench.kafka.faults.refuse(NAMES.level(1), larger_than_bytes=1_000)
+    bench.kafka.take_leader(NAMES.level(1), 0, 500)  # one batch, refused whole
+    bad = Work([message("x" * length, level=1) for length in (500, 2_000, 5_000, 3_000)])
+    bench.start().settle([bad])
+    with pytest.raises(RefusedRecordError) as refused:
+        bad.done.result(0)
+    assert refused.value.number == 2
+
+
 def test_a_record_that_is_too_large_for_the_client_fails_its_request_alone(bench: Bench) -> None:
     good, bad = work("a"), work("b", "x" * 2_000_000)
     bench.start().settle([good, bad])
