@@ -262,7 +262,12 @@ class Settings(BaseSettings):
     max_group_topics: int = Field(
         1_000, ge=0, description="Once there are this many retry and dead-letter topics, no more are created."
     )
-    create_destinations: bool = Field(False, description="Create a destination topic that does not exist.")
+    create_destinations: bool = Field(
+        False,
+        description="Create a destination topic that does not exist (partitions and replication_factor apply). A "
+        "misspelt REAL_TOPIC is then a topic that nobody reads, instead of a dead letter: say in allowed_topics what "
+        "there may be.",
+    )
 
     guarantee: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once", description="at_least_once: for clusters without transactions; a crash may send twice."

@@ -57,9 +57,11 @@ def cancel(
 ) -> None:
     """Take scheduled messages back; done once Kafka has the cancels.
 
-    With --wait, it prints an outcome for each receipt, in their order: cancelled, too_late (already delivered), unknown
-    (no such message), or undecided if --timeout was too short. The exit code is 0 if all are cancelled, otherwise 1.
-    Only the sidecar that works on the message's wheel partition knows the outcome: --http-address names it.
+    With --wait, it prints an outcome for each receipt, in their order: cancelled (it will not come); too_late (nothing
+    waits, and its time is over: delivered, rejected, or cancelled before); unknown (nothing waits, and its time is to
+    come: cancelled before, delivered earlier after a reschedule, or never scheduled); or undecided if --timeout was too
+    short. The exit code is 0 if all are cancelled, otherwise 1. Only the sidecar that works on the message's wheel
+    partition knows the outcome: --http-address names it.
 
     A message on a level topic cannot be cancelled. Its receipt is reported on stderr by its number and has no line of
     output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2.
@@ -99,7 +101,11 @@ def reschedule(
     at: At = None,
     _as_json: AlwaysJson = False,
 ) -> None:
-    """Give a scheduled message another time; prints the new receipt."""
+    """Give a scheduled message another time; prints the new receipt.
+
+    The message is read from Kafka, which keeps it for roll_window and 7 days. If it has waited for longer, take the
+    newer receipt that 'timewheel pending --id' shows with --json.
+    """
     if (delay is None) == (at is None):
         raise UsageError("say when with one of --delay and --at")
     when = delivery_time(delay, at)
