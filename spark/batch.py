@@ -41,12 +41,12 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     """
     existing = cluster.topics()
     ours = audited_topics(existing, job.names, len(job.levels))
-    written = cluster.written(_places(existing, ours))
+    held_back = cluster.held_back(cluster.written(_places(existing, ours)))
     with step(f"reading {len(ours)} schedule, retry and dead-letter topics"):
         unreadable = _append(spark, cluster, job, existing, ours, path, is_first=True)
     named = set(job.rules.destinations) or named_destinations(spark, path, job.names)
     found = sorted((named & existing.keys()) - set(ours))
-    written |= cluster.written(_places(existing, found))
+    held_back |= cluster.held_back(cluster.written(_places(existing, found)))
     with step(f"reading {len(found)} destinations"):
         unreadable |= _append(spark, cluster, job, existing, found, path, is_first=False)
     # Kafka does not tell of topics that its client has no right to.
@@ -56,7 +56,7 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
         notes = [f"No topic of the sidecar's can be seen, such as {job.names.wheel}: nothing was read."]
     elif hidden:
         notes = [
-            f"Topic {', '.join(hidden)} cannot be seen: what was asked for there was not judged. It does not exist, "
+            f"Topic {shortened(hidden)} cannot be seen: what was asked for there was not judged. It does not exist, "
             "or it may not be described, or the sidecar has other --levels."
         ]
     awaited = named | _awaited_by_groups(spark, path, job.rules)
@@ -81,7 +81,7 @@ def read_facts(spark: SparkSession, cluster: Cluster, job: Job, path: str, step:
     notes += [
         f"{topic}, partition {partition}: a transaction has been open since before this was read, and nothing from "
         f"offset {offset} on was. Judge again when it has ended, or have Kafka end it."
-        for (topic, partition), offset in sorted(cluster.held_back(written).items())
+        for (topic, partition), offset in sorted(held_back.items())
     ]
     beyond = [name for name in existing if (job.names.level_of(name) or 0) > len(job.levels)]
     notes += [f"{name} is of no level of the table (--levels), and was not read." for name in sorted(beyond)]
@@ -161,6 +161,13 @@ def _notes_of_made_anew(cluster: Cluster, verdicts: DataFrame, grace_ms: int) ->
     ]
 
 
+def shortened(topics: Iterable[str], most: int = 3) -> str:
+    """The first of them, and how many more there are: what is said of them is not to be cut off."""
+    topics = list(topics)
+    more = f" and {len(topics) - most} more" if len(topics) > most else ""
+    return ", ".join(topics[:most]) + more
+
+
 def _time(at_ms: int) -> str:
     return utc(at_ms).isoformat(timespec="milliseconds")
 
@@ -225,8 +232,7 @@ def audit(
         spark.catalog.clearCache()
     if cluster is not None:
         notes = [*notes, *_notes_of_made_anew(cluster, tables.read(spark, verdicts_path), job.rules.grace_ms)]
-    only = ", ".join(job.rules.destinations)
-    if only:
-        notes = [f"Only messages for {only}, retries and dead letters were judged.", *notes]
+    if only := job.rules.destinations:
+        notes = [f"Only messages for {shortened(only, 10)}, retries and dead letters were judged.", *notes]
     with step("answering"):
         return Answers(tables.read(spark, verdicts_path), facts, job.names, job.rules).report(notes)

@@ -5,6 +5,7 @@ empty. So they are left out, and what is read is fixed in one moment.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +14,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Top
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
 
 from connectors.client_options import for_producer
+from connectors.clock import Deadline, SystemClock
 from connectors.contract import Place, TopicKind, TopicNames, is_internal_topic
 from connectors.kafka import NO_TOPIC_IDS
 from connectors.kafka_errors import PASSING
@@ -20,6 +22,8 @@ from spark.errors import NotAnsweredError
 from spark.kafka_options import for_librdkafka
 
 _TIMEOUT_S = 10.0
+_ENDS_SOON_S = 2.0
+_ASKED_AGAIN_S = 0.1
 _BEYOND_SPARK_MS = (2**63 - 1) // 1_000 + 1
 """The first time that Spark, which counts microseconds, cannot hold; what fails then is the whole of a query."""
 UNREADABLE = "after the year 294247 (in nanoseconds?), which Spark cannot hold"
@@ -114,11 +118,17 @@ class Cluster:
     def held_back(self, written: Mapping[Place, int]) -> dict[Place, int]:
         """Of partitions in which a transaction has been open since that was `written`, where it begins.
 
-        What is behind it nobody reads who reads what is committed.
+        What is behind it nobody reads who reads what is committed. So it is asked before that is read, for it may end
+        meanwhile; and those that are about to end, as there always are, are waited for.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in written]
-        ends = self._offsets(wanted, OffsetSpec.latest()) if wanted else {}
-        return {place: end for place, end in ends.items() if end < written[place]}
+        deadline = Deadline(SystemClock(), _ENDS_SOON_S)
+        while True:
+            ends = self._offsets(wanted, OffsetSpec.latest()) if wanted else {}
+            held = {place: end for place, end in ends.items() if end < written[place]}
+            if not held or deadline.is_over:
+                return held
+            time.sleep(_ASKED_AGAIN_S)
 
     def begins_ms(self, topics: Iterable[str]) -> dict[str, int | None]:
         """The time of the first record that was ever written to a topic, None: there is none.

@@ -52,7 +52,7 @@ def for_spark(options: Mapping[str, str]) -> dict[str, str]:
             "enable.ssl.certificate.verification=false has no counterpart in Spark's Kafka client; "
             "name the brokers' certificate in ssl.ca.location"
         )
-    java |= _sasl(options) if "sasl.jaas.config" not in java else {}
+    java = _sasl(options, java) | java
     java |= _ssl(options)
     return {f"kafka.{name}": value for name, value in java.items()}
 
@@ -62,10 +62,12 @@ def for_librdkafka(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if not name.startswith("java.")}
 
 
-def _sasl(options: Mapping[str, str]) -> dict[str, str]:
+def _sasl(options: Mapping[str, str], java: Mapping[str, str]) -> dict[str, str]:
     mechanism = options.get("sasl.mechanism", options.get("sasl.mechanisms"))
     if mechanism is None:
         return {}
+    if "sasl.jaas.config" in java:
+        return {"sasl.mechanism": mechanism}
     if mechanism not in _LOGIN_MODULES or "sasl.username" not in options:
         raise AuditError(
             f"sasl.mechanism {mechanism} has no counterpart that is made of sasl.username and sasl.password; "

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.contract import DelayLevels, Place
 from spark import tables
-from spark.batch import Job, failures_since, named_destinations
+from spark.batch import Job, failures_since, named_destinations, shortened
 from spark.cluster import UNREADABLE, Cluster, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
@@ -48,6 +48,7 @@ _TOPICS_SCHEMA = T.StructType(
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
+_LOOK_AT_ALL_EVERY_MS = 15 * 60_000
 _DAY_MS = 86_400_000
 _POLL_S = 1.0
 
@@ -84,12 +85,16 @@ class Ingest:
         self._tell = tell
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
+        self._ids: dict[str, str] = {}
+        """Kafka's, of the topics that are read, where it tells them."""
         self._topics = self._open()
         self._named = set(job.rules.destinations)
         self._marked_ms = 0
         self._looked: tuple[int, dict[Place, int]] | None = None
         """When it was last asked how far everything has been written by then, until all of that has been read."""
         self._compacted_ms, self._vacuumed_ms = now_ms(), 0
+        self._looked_at_all_ms = 0
+        """When the destinations of all facts were last gone through, instead of those of the last days."""
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -101,10 +106,10 @@ class Ingest:
         """
         began_ms = self._now_ms()
         self._discover()
-        written: dict[Place, int] = {}
+        held_back: dict[Place, int] = {}
         done: set[int] = set()
         while waiting := sorted(set(self._topics) - done):
-            written |= self._written(waiting)
+            held_back |= self._cluster.held_back(self._written(waiting))
             for number in waiting:
                 self._start(number, availableNow=True)
             for number in waiting:
@@ -112,13 +117,12 @@ class Ingest:
                     return
             done |= set(waiting)
             self._discover()
-        held = self._cluster.held_back(written)
-        for (topic, partition), offset in sorted(held.items()):
+        for (topic, partition), offset in sorted(held_back.items()):
             self._tell(
-                f"{topic}, partition {partition}: a transaction is open, and nothing from offset {offset} on was read; "
-                "alerts wait until a run finds it ended"
+                f"{topic}, partition {partition}: a transaction was open, and nothing from offset {offset} on was "
+                "read; alerts wait until a run finds it ended"
             )
-        if self._topics and not held:
+        if self._topics and not held_back:
             self._mark(began_ms)
         self._compact()
 
@@ -162,7 +166,7 @@ class Ingest:
             .trigger(**trigger)
             .start(self._facts)
         )
-        self._tell(f"query {number} reads {_named(topics)}")
+        self._tell(f"query {number} reads {shortened(topics)}")
 
     def _await(self, number: int, is_stopped: Callable[[], bool]) -> bool:
         """Whether it has come to its end; else all are told to stop."""
@@ -207,14 +211,14 @@ class Ingest:
             )
         elif "UnknownTopicOrPartition" in text and (gone := self._gone(number)):
             advice = (
-                f"deleted: {_named(gone)}; what is in the table stays. Operator action: a query reads its topics for "
-                "life; to go on without them, begin a new table and checkpoint"
+                f"deleted: {shortened(gone)}; what is in the table stays. Operator action: a query reads its topics "
+                "for life; to go on without them, begin a new table and checkpoint"
             )
         elif "long overflow" in text:
             found = sorted(self._cluster.unreadable(self._places([number])).items())
             told = (f"{topic}, partition {partition}, offset {offset}" for (topic, partition), offset in found)
             advice = (
-                f"a record is stamped {UNREADABLE}: {_named(told)}. Operator action: see "
+                f"a record is stamped {UNREADABLE}: {shortened(told)}. Operator action: see "
                 "message.timestamp.after.max.ms, which keeps such records out; where one is, delete the records up to "
                 "it (kafka-delete-records), or begin a new table of other destinations (--destination)"
             )
@@ -262,34 +266,33 @@ class Ingest:
         if tables.writer(self._spark, self._facts) != _WRITER:
             tables.give_to(self._spark, self._facts, _WRITER)
         topics: dict[int, set[str]] = {}
-        ids: dict[str, str] = {}
         for row in [] if known is None else [row.asDict() for row in known.collect()]:
             topics.setdefault(row["query"], set()).add(row["topic"])
             if row.get("id") is not None:
-                ids[row["topic"]] = row["id"]
-        self._check_ids(topics, ids)
+                self._ids[row["topic"]] = row["id"]
+        now = self._ids_now(topic for names in topics.values() for topic in names)
+        without = {
+            number: [topic for topic in sorted(names) if topic in now and topic not in self._ids]
+            for number, names in topics.items()
+        }
+        self._give(without, now)
         return {number: sorted(names) for number, names in sorted(topics.items())}
 
-    def _check_ids(self, topics: dict[int, set[str]], known: dict[str, str]) -> None:
-        """In a topic that was made anew a query would go on where the one before had ended, and not see that.
+    def _ids_now(self, topics: Iterable[str]) -> dict[str, str]:
+        """What Kafka calls topics that are read. In one made anew a query goes on where the one before had ended, and
+        does not see that.
 
         Raises:
             AuditError: one was.
         """
-        now = self._cluster.topic_ids(topic for names in topics.values() for topic in names)
-        anew = sorted(topic for topic, told in now.items() if known.get(topic, told) != told)
+        now = self._cluster.topic_ids(topics)
+        anew = sorted(topic for topic, told in now.items() if self._ids.get(topic, told) != told)
         if anew:
             raise AuditError(
-                f"deleted and made anew: {_named(anew)}; what is in the table stays. Operator action: a query reads "
+                f"deleted and made anew: {shortened(anew)}; what is in the table stays. Operator action: a query reads "
                 "its topics for life; to go on with the new ones, begin a new table and checkpoint"
             )
-        self._give(
-            {
-                number: [topic for topic in sorted(names) if topic in now and topic not in known]
-                for number, names in topics.items()
-            },
-            now,
-        )
+        return now
 
     def _give(self, topics: dict[int, list[str]], ids: dict[str, str]) -> None:
         """Note which topics the queries read."""
@@ -298,6 +301,7 @@ class Ingest:
             for number, names in topics.items()
             for topic in names
         ]
+        self._ids |= {topic: ids[topic] for names in topics.values() for topic in names if topic in ids}
         if rows:
             given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
             writer = given.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -307,10 +311,15 @@ class Ingest:
         """Give topics that nobody reads yet to one more query."""
         existing = self._cluster.topics()
         wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
-        # What has been read up to some time has been looked at: what is new, is of that day or later.
-        since_day = _day(self._marked_ms - _DAY_MS) if self._marked_ms else None
+        self._ids_now(topic for names in self._topics.values() for topic in names)
+        # What has been read up to some time has been looked at, and what is new is mostly of that day or later; but for
+        # records that keep an older timestamp, as copies of another cluster's do.
+        now_ms = self._now_ms()
+        looks_at_all = not self._marked_ms or now_ms - self._looked_at_all_ms >= _LOOK_AT_ALL_EVERY_MS
         if not self._job.rules.destinations:
+            since_day = None if looks_at_all else _day(self._marked_ms - _DAY_MS)
             self._named |= named_destinations(self._spark, self._facts, self._job.names, since_day)
+            self._looked_at_all_ms = now_ms if looks_at_all else self._looked_at_all_ms
         wanted |= self._named & existing.keys()  # a topic may be made long after it was named
         new = sorted(wanted.difference(*self._topics.values()))
         if not new:
@@ -419,12 +428,6 @@ def _row(kind: str, timestamp_ms: int, destination: str | None = None) -> dict[s
 
 def _restricted(destinations: tuple[str, ...]) -> str:
     return f"with --destination {', '.join(destinations)}" if destinations else "without --destination"
-
-
-def _named(topics: Iterable[str], most: int = 3) -> str:
-    topics = list(topics)
-    more = f" and {len(topics) - most} more" if len(topics) > most else ""
-    return ", ".join(topics[:most]) + more
 
 
 def _day(at_ms: int) -> str:

@@ -24,9 +24,10 @@ def write_report(report: AuditReport, directory: Path) -> None:
     """Write report.json, report.prom and report.html, the machine's first.
 
     Raises:
-        ReportError: the page cannot be made, for want of its libraries; the other two are there.
+        ReportError: the page cannot be made, for want of its libraries; the other two are there, and no page.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / REPORT_HTML).unlink(missing_ok=True)  # one of an earlier report, if this one's cannot be made
     write_whole(directory / REPORT_JSON, report.model_dump_json(indent=1))
     write_whole(directory / REPORT_PROMETHEUS, prometheus_text(report))
     write_whole(directory / REPORT_HTML, render_page(report))

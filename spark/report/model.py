@@ -119,8 +119,8 @@ class Verdicts(_Model):
 class Faulty(_Model):
     """A message that was not delivered once and on time, and where to look it up.
 
-    ``topic``, ``partition``, ``offset`` are the scheduled record's; the second copy's, where it is a duplicate, in
-    ``why``. Bytes that are no UTF-8 come as escapes.
+    ``topic``, ``partition``, ``offset`` are the scheduled record's, and of what nobody asked for, those where it came;
+    the second copy's, where it is a duplicate, in ``why``. Bytes that are no UTF-8 come as escapes.
     """
 
     id: _Text

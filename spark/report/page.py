@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark.report import plots
-from spark.report.model import BROKEN, FAULTY, MAX_FAULTY, AuditReport, Verdict
+from spark.report.model import BROKEN, FAULTY, AuditReport, Verdict
 from spark.report.words import MEANING, bucket, duration, headline, messages, moment, shown, verdict_name
 
 MAX_SHOWN = 1_000
@@ -43,7 +43,6 @@ def render(report: AuditReport) -> str:
         faulty_named=len(report.faulty),
         faulty_total=len(report.faulty) + report.faulty_left_out,
         faulty_kinds=[verdict for verdict in FAULTY if any(message.verdict is verdict for message in report.faulty)],
-        max_faulty=MAX_FAULTY,
         plot={
             name: Markup(svg) if svg else None  # ours: no text in it is Kafka's
             for name, svg in (

@@ -19,7 +19,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from spark.report.model import AuditReport, Hour, utc
+from spark.report.model import AuditReport, Hour, LatenessBucket, utc
 from spark.report.words import bucket, duration
 
 _NAMES = ("ink", "soft", "line", "first", "second", "bad", "warn", *(f"heat{step}" for step in range(7)))
@@ -93,11 +93,15 @@ def lateness_histogram(report: AuditReport) -> str | None:
     if not any(bar.count for bar in bars):
         return None
 
+    edges_ms = [bar.up_to_ms for bar in bars if bar.up_to_ms is not None]
+    late_from_ms = min((edge_ms for edge_ms in edges_ms if edge_ms >= report.late_after_ms), default=max(edges_ms))
+    """The edge from which on all are late; the bar below it may hold others, too."""
+
+    def is_late(bar: LatenessBucket) -> bool:
+        return bar.up_to_ms is None or bar.up_to_ms > late_from_ms
+
     def draw(axes: Axes) -> None:
-        colors = []
-        for bar in bars:
-            is_late = bar.up_to_ms is None or bar.up_to_ms > report.late_after_ms
-            colors.append(_STAND_IN["bad" if bar.up_to_ms == -1 else "warn" if is_late else "first"])
+        colors = [_STAND_IN["bad" if bar.up_to_ms == -1 else "warn" if is_late(bar) else "first"] for bar in bars]
         axes.bar(range(len(bars)), [bar.count for bar in bars], width=0.86, color=colors)
         axes.set_yscale("symlog", linthresh=1)
         _counts(axes, "deliveries")
@@ -105,11 +109,11 @@ def lateness_histogram(report: AuditReport) -> str | None:
         axes.set_xlabel("up to so much after the due time")
         axes.grid(visible=False, axis="x")
 
-    late = sum(bar.count for bar in bars if bar.up_to_ms is None or bar.up_to_ms > report.late_after_ms)
+    late = sum(bar.count for bar in bars if is_late(bar))
     total = sum(bar.count for bar in bars)
     words = (
         f"Lateness of {total:,} deliveries. Half came within {duration(report.lateness.p50_ms)}, 99 in 100 within "
-        f"{duration(report.lateness.p99_ms)}; {late:,} later than {duration(report.late_after_ms)}."
+        f"{duration(report.lateness.p99_ms)}; {late:,} later than {duration(late_from_ms)}."
     )
     return _svg("histogram", draw, words)
 

@@ -9,7 +9,7 @@ MEANING = {
     Verdict.ON_TIME: "delivered once, when it was due",
     Verdict.LATE: "delivered once, but late",
     Verdict.MISSING: "due, and not delivered as asked for",
-    Verdict.DUPLICATE: "delivered more than once",
+    Verdict.DUPLICATE: "came or was rejected more than once, or without being asked for",
     Verdict.EARLY: "delivered before it was due",
     Verdict.CANCELLED: "cancelled or replaced, and not delivered",
     Verdict.CANCELLED_TOO_LATE: "a cancel or a replacement came too late",
@@ -62,7 +62,7 @@ def headline(report: AuditReport) -> Headline:
 def _kinds(report: AuditReport) -> str:
     words = {
         Verdict.MISSING: "missing",
-        Verdict.DUPLICATE: "delivered twice or more",
+        Verdict.DUPLICATE: "too often or unasked",
         Verdict.EARLY: "too early",
         Verdict.CANCEL_IGNORED: "delivered though cancelled",
     }

@@ -71,7 +71,7 @@ def test_the_faulty_are_sorted_by_any_column_numbers_as_numbers(browser: Browser
         seen.page.get_by_role("button", name="lateness").press("Enter")  # by keyboard as well
         known = [message.lateness_ms for message in day_with_faults().faulty if message.lateness_ms is not None]
         shown = seen.page.eval_on_selector_all(
-            "#faulty-table tbody td[data-sort]", "cells => cells.map(cell => cell.dataset.sort)"
+            "#faulty-table tbody td.number[data-sort]", "cells => cells.map(cell => cell.dataset.sort)"
         )
         assert shown == [*map(str, sorted(known)), *[""] * (64 - len(known))], "what never came is at the end"
         seen.page.get_by_role("button", name="offset").click()
@@ -80,6 +80,18 @@ def test_the_faulty_are_sorted_by_any_column_numbers_as_numbers(browser: Browser
         seen.page.get_by_role("button", name="offset").click()
         assert [int(row[4]) for row in _rows(seen.page)] == offsets[::-1]
         assert seen.page.locator("[aria-sort]").count() == 1
+        for _ in range(2):
+            seen.page.get_by_role("button", name="delivered").click()
+            assert [row[6] for row in _rows(seen.page)][-1] == "–", "what has no value comes last, either way"
+
+
+def test_a_long_id_is_found_by_its_end(browser: Browser, tmp_path: Path) -> None:
+    ids = [f"{'a' * 90}-{number}" for number in range(3)]
+    faulty = tuple(Faulty(id=id_, verdict=Verdict.MISSING, topic="t", partition=0, offset=1) for id_ in ids)
+    write_report(day_without_faults().model_copy(update={"faulty": faulty}), tmp_path)
+    with visit(browser, (tmp_path / "report.html").as_uri()) as seen:
+        seen.page.get_by_label("Find").fill(ids[1])
+        assert seen.page.inner_text(".tools output") == "1 of 3 shown"
 
 
 def test_without_scripts_it_is_whole(browser: Browser, url: str) -> None:

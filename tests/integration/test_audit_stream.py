@@ -117,7 +117,7 @@ def test_what_lies_behind_an_open_transaction_is_not_taken_for_read(
     topics.open = {(WHEEL, 0): 1}
     topics.ingest().run_available()
     assert topics.kinds() == ["scheduled"]
-    assert f"{WHEEL}, partition 0: a transaction is open, and nothing from offset 1 on was read" in topics.told[-1]
+    assert f"{WHEEL}, partition 0: a transaction was open, and nothing from offset 1 on was read" in topics.told[-1]
     # Watched, it waits for the transaction's end, and then marks the time at which it had looked.
     committed = {(WHEEL, 0): 1}
     monkeypatch.setattr("spark.stream.committed_offsets", lambda *_: committed)
@@ -165,6 +165,34 @@ def test_topics_that_have_been_deleted_are_named(topics: Topics, monkeypatch: py
     monkeypatch.setattr(StreamingQuery, "awaitTermination", fail)
     with pytest.raises(AuditError, match=r"deleted: orders; .* begin a new table and checkpoint"):
         topics.ingest("orders").run_available()
+
+
+def test_a_topic_that_is_made_anew_while_the_stream_runs_ends_it_without_a_mark(topics: Topics) -> None:
+    topics.write(a_message("orders"))
+    topics.ids = {WHEEL: "id-1"}
+    ingest = topics.ingest()
+    ingest.run_available()
+    topics.ids = {WHEEL: "id-2"}
+    with pytest.raises(AuditError, match=f"deleted and made anew: {WHEEL}"):
+        ingest.run_available()
+    assert topics.kinds() == [READ_UNTIL, "scheduled"]
+
+
+def test_a_destination_that_records_of_days_ago_name_is_read_within_a_quarter_of_an_hour(topics: Topics) -> None:
+    """Copies of another cluster's records keep their timestamps."""
+    topics.write(a_message("orders"))
+    ingest = topics.ingest()
+    for _ in range(2):
+        ingest.run_available()
+        topics.at_ms += 5 * DAY_MS
+    ingest.run_available()
+    topics.write(a_message("invoices"))
+    topics.write(Read("invoices", [("UNIQ_KEY", b"a")], topics.at_ms, 0))
+    topics.at_ms += 15 * 60_000
+    ingest.run_available()  # names it
+    topics.at_ms += 15 * 60_000
+    ingest.run_available()
+    assert "delivered" in topics.kinds()
 
 
 def test_a_destination_that_is_made_days_after_it_was_named_is_read(topics: Topics) -> None:

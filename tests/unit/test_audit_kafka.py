@@ -52,6 +52,12 @@ def test_pem_files_become_stores_of_the_type_pem(tmp_path: Path) -> None:
     assert java["kafka.ssl.key.password"] == "secret"
 
 
+def test_a_login_module_of_ones_own_keeps_the_mechanism() -> None:
+    """Java's default is another: GSSAPI."""
+    java = for_spark({**BROKER, "sasl.mechanism": "OAUTHBEARER", "java.sasl.jaas.config": "x;"})
+    assert (java["kafka.sasl.jaas.config"], java["kafka.sasl.mechanism"]) == ("x;", "OAUTHBEARER")
+
+
 def test_what_only_java_knows_goes_by_its_own_name_and_never_to_librdkafka() -> None:
     options = {**BROKER, "sasl.mechanism": "OAUTHBEARER", "java.sasl.jaas.config": "x;", "java.sasl.mechanism": "Y"}
     java = for_spark(options)

@@ -1,6 +1,7 @@
 """The audit's report: what it says, what it shows of texts from Kafka, how large it gets."""
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -106,7 +107,7 @@ class _Parsed(HTMLParser):
         (
             {"on_time": 4, "late": 1, "missing": 1, "duplicate": 2, "early": 3, "cancel_ignored": 4},
             State.BROKEN,
-            "10 of 15 messages broke the promise: 1 missing, 2 delivered twice or more, 3 too early and "
+            "10 of 15 messages broke the promise: 1 missing, 2 too often or unasked, 3 too early and "
             "4 delivered though cancelled.",
             "Besides: 1 late.",
         ),
@@ -403,6 +404,18 @@ def test_ids_and_reasons_are_no_labels_and_hostile_names_stay_inside_theirs() ->
     assert text.count("\n") == len(text.splitlines()), "one sample a line"
 
 
+@pytest.mark.parametrize(
+    ("late_after_ms", "count", "edge_ms"), [(1_000, 10, 1_000), (1_500, 9, 2_000), (10**9, 1, 86_400_000)]
+)
+def test_the_words_of_the_histogram_call_no_delivery_later_than_it_was(
+    late_after_ms: int, count: int, edge_ms: int
+) -> None:
+    one_each = tuple(LatenessBucket(up_to_ms=edge, count=1) for edge in (*LATENESS_EDGES_MS, None))
+    told = {"lateness_histogram": one_each, "late_after_ms": late_after_ms}
+    svg = plots.lateness_histogram(day_without_faults().model_copy(update=told))
+    assert f"; {count} later than {duration(edge_ms)}." in (svg or "")
+
+
 # --- files and command ------------------------------------------------------------------------------------------------
 
 
@@ -410,6 +423,17 @@ def test_a_directory_holds_all_three_forms_and_nothing_else(tmp_path: Path) -> N
     write_report(day_without_faults(), tmp_path / "out")
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.prom"]
     assert load_report(tmp_path / "out") == load_report(tmp_path / "out" / "report.json") == day_without_faults()
+
+
+def test_a_page_that_cannot_be_made_leaves_none_of_an_earlier_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(day_without_faults(), tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "spark.report.page", raising=False)
+    with pytest.raises(ReportError, match="the page needs the package jinja2"):
+        write_report(day_with_faults(), tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report.json", "report.prom"]
 
 
 @pytest.mark.parametrize(

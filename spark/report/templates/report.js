@@ -37,7 +37,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const verdict = tools.elements.verdict.value;
     let shown = 0;
     for (const row of body.rows) {
-      const fits = (!verdict || row.dataset.verdict === verdict) && row.textContent.toLowerCase().includes(text);
+      const found = `${row.textContent} ${row.dataset.id ?? ""}`.toLowerCase();
+      const fits = (!verdict || row.dataset.verdict === verdict) && found.includes(text);
       row.hidden = !fits;
       shown += fits;
     }
