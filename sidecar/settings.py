@@ -549,7 +549,8 @@ def _place(error: Exception) -> str:
 def unknown_environment() -> list[str]:
     """Environment variables with our prefix that name no setting: most likely a typing error."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in (*Settings.model_fields, "config")} | {"TIMEWHEEL_CACHE_DIR"}
-    ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT")  # ours for tests; Kubernetes' service links
+    # Ours for tests; Kubernetes' service links of a release of that name.
+    ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT", "TIMEWHEEL_API_")
     return sorted(
         name
         for name in os.environ

@@ -23,6 +23,7 @@ ITS_APPLICATIONS_AFFAIR = (
     "pod-networkpolicy",
     "deployment-has-poddisruptionbudget",
     "deployment-has-host-podantiaffinity",
+    "container-ephemeral-storage-request-and-limit",
 )
 """Of the pods that a native sidecar is in."""
 

@@ -163,7 +163,8 @@ def test_releases_of_one_name_in_two_namespaces_are_two_jobs() -> None:
         "separator": "/",
         "targetLabel": "job",
     }
-    assert endpoint["relabelings"] == [job, own]
+    pod = {"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "instance"}
+    assert endpoint["relabelings"] == [job, pod, own]
     # The operator makes the job of a PodMonitor so itself.
     (endpoint,) = one(template({**values, "mode": "sidecar"}), "PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["relabelings"] == [own]
@@ -240,9 +241,23 @@ def test_an_empty_dir_is_never_filled_so_far_that_the_pod_is_evicted() -> None:
     assert ephemeral_storage_of({"resources": {"limits": {"ephemeral-storage": "7Gi"}}}) == "7Gi"
     assert ephemeral_storage_of({"resources": {"requests": {"ephemeral-storage": "7Gi"}}}) == f"{7 * 1024}Mi"
     assert ephemeral_storage_of({"resources": {"requests": {"ephemeral-storage": 10**9}}}) == f"{1024 + 64}Mi"
+    # In an application's pod the limit would be one for all of it.
+    (guest,) = [
+        each for each in pod_of(one(shop(), "Deployment"))["spec"]["initContainers"] if each["name"] == "timewheel"
+    ]
+    assert "ephemeral-storage" not in guest["resources"]["limits"]
     audit: dict[str, Any] = {"enabled": True}
     assert ephemeral_storage_of({"audit": audit}, "CronJob") == f"{1024 + 2 * 10240}Mi"
     assert ephemeral_storage_of({"audit": {**audit, "existingClaim": "results"}}, "CronJob") == f"{1024 + 10240}Mi"
+
+
+def test_an_empty_dir_is_shared_by_as_many_partitions_as_there_are() -> None:
+    values: dict[str, Any] = {"mode": "sidecar", "config": {"create_topics": False}}
+    with pytest.raises(HelmError, match=r"set config\.partitions to the number that the wheel topic has"):
+        template(values)
+    for known in ({"partitions": 6}, {"disk_quota_bytes": 10**9}):
+        template({**values, "config": {"create_topics": False, **known}})
+    template({"config": {"create_topics": False}})  # a volume of its own
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,18 @@ def test_a_setting_that_the_chart_decides_is_refused_with_where_it_is_decided(na
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+    ],
+)
 def test_a_secret_in_the_clear_is_refused_and_not_repeated(name: str) -> None:
     with pytest.raises(HelmError, match=rf"kafka\.options holds {name} in the clear: put it into a Secret") as caught:
         template({"kafka": {"options": {name: "hunter2"}}})

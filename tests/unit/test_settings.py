@@ -164,6 +164,7 @@ def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_left_alon
     environment.setenv("TIMEWHEEL_SERVICE_HOST", "10.0.0.1")
     environment.setenv("TIMEWHEEL_PORT_8080_TCP", "tcp://10.0.0.1:8080")
     environment.setenv("TIMEWHEEL_PORT", "tcp://10.0.0.1:8080")
+    environment.setenv("TIMEWHEEL_API_SERVICE_PORT_HTTP", "8080")  # of the Service timewheel-api
     assert unknown_environment() == []
 
 

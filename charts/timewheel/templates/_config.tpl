@@ -17,8 +17,8 @@
 {{- fail (printf "config.%s is no value of this chart: %s" $name $what) }}
 {{- end }}
 {{- end }}
-{{- range $name := list "sasl.password" "sasl.jaas.config" "ssl.key.password" "ssl.key.pem" "ssl.keystore.password" }}
-{{- if not (hasPrefix "${" (get $.Values.kafka.options $name | default "${" | toString)) }}
+{{- range $name, $value := .Values.kafka.options }}
+{{- if and (regexMatch "(?i)passw|passphrase|secret|jaas|key\\.pem|oauthbearer\\.config" $name) (not (hasPrefix "${" ($value | default "${" | toString))) }}
 {{- fail (printf "kafka.options holds %s in the clear: put it into a Secret, and name that in kafka.sasl.existingSecret, or write ${env:NAME} or ${dir:PATH:FILE} and see to extraEnv or extraVolumes" $name) }}
 {{- end }}
 {{- end }}
@@ -57,6 +57,9 @@ What a store may take of an emptyDir, with every partition on one pod, and once 
 partition that another has by now. A pod that takes more is evicted.
 */}}
 {{- define "timewheel.emptyDirQuota" -}}
+{{- if and (eq (toString .Values.config.create_topics) "false") (not (hasKey .Values.config "partitions")) }}
+{{- fail "config.create_topics is false: set config.partitions to the number that the wheel topic has, or config.disk_quota_bytes, for each of them has a part of persistence.emptyDirSizeLimit" }}
+{{- end }}
 {{- $partitions := int64 (.Values.config.partitions | default 1) }}
 {{- $workers := int64 (.Values.config.workers | default 1) }}
 {{- $stores := mul $partitions $workers }}

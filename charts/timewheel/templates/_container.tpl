@@ -60,7 +60,7 @@ resources:
   {{- if include "timewheel.isEmptyDir" $ }}
   {{- $emptyDirs = append $emptyDirs $.Values.persistence.emptyDirSizeLimit }}
   {{- end }}
-  {{- include "timewheel.resources" (dict "resources" $.Values.resources "emptyDirs" $emptyDirs) | nindent 2 }}
+  {{- include "timewheel.resources" (dict "resources" $.Values.resources "emptyDirs" $emptyDirs "isGuest" (ne $.Values.mode "statefulset")) | nindent 2 }}
 securityContext:
   {{- toYaml $.Values.securityContext | nindent 2 }}
 volumeMounts:

@@ -84,13 +84,14 @@ app.kubernetes.io/component: sidecar
 
 {{/*
 Requests and limits; the limit of ephemeral storage, if none is set, has room for the container's emptyDirs, and 1 GiB for logs and
-the like, or for what is requested, if that is more: beyond it the pod is evicted.
-(dict "resources" … "emptyDirs" (list "2Gi" …))
+the like, or for what is requested, if that is more: beyond it the pod is evicted. Not in an application's pod: the limits that there
+are in a pod are added up, and what all of its containers take is held against the sum. There each emptyDir has its own.
+(dict "resources" … "emptyDirs" (list "2Gi" …) "isGuest" false)
 */}}
 {{- define "timewheel.resources" -}}
 {{- $resources := deepCopy .resources }}
 {{- $limits := $resources.limits | default dict }}
-{{- if not (hasKey $limits "ephemeral-storage") }}
+{{- if not (or .isGuest (hasKey $limits "ephemeral-storage")) }}
 {{- $bytes := 1073741824 }}
 {{- range .emptyDirs }}
 {{- $bytes = add $bytes (include "timewheel.bytes" .) }}
