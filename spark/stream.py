@@ -270,6 +270,7 @@ class Ingest:
             topics.setdefault(row["query"], set()).add(row["topic"])
             if row.get("id") is not None:
                 self._ids[row["topic"]] = row["id"]
+        self._check_pair(is_begun=known is not None)
         now = self._ids_now(topic for names in topics.values() for topic in names)
         without = {
             number: [topic for topic in sorted(names) if topic in now and topic not in self._ids]
@@ -277,6 +278,22 @@ class Ingest:
         }
         self._give(without, now)
         return {number: sorted(names) for number, names in sorted(topics.items())}
+
+    def _check_pair(self, *, is_begun: bool) -> None:
+        """With another table's checkpoint, facts would be there twice, or never.
+
+        Raises:
+            AuditError: they were not begun together.
+        """
+        facts_id, topics = tables.id_of(self._spark, self._facts), f"{self._checkpoint}/topics"
+        goes_with = tables.goes_with(self._spark, topics) if is_begun else None
+        if goes_with not in (None, facts_id):
+            raise AuditError(
+                f"{self._checkpoint} goes with another table than {self._facts}. Operator action: name the two that "
+                "were begun together, or new ones"
+            )
+        if is_begun and goes_with is None:  # begun by an earlier version
+            tables.bind(self._spark, topics, facts_id)
 
     def _ids_now(self, topics: Iterable[str]) -> dict[str, str]:
         """What Kafka calls topics that are read. In one made anew a query goes on where the one before had ended, and
@@ -304,8 +321,11 @@ class Ingest:
         self._ids |= {topic: ids[topic] for names in topics.values() for topic in names if topic in ids}
         if rows:
             given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
-            writer = given.write.format("delta").mode("append").option("mergeSchema", "true")
-            writer.save(f"{self._checkpoint}/topics")
+            path = f"{self._checkpoint}/topics"
+            is_first = tables.read_or_none(self._spark, path) is None
+            given.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+            if is_first:
+                tables.bind(self._spark, path, tables.id_of(self._spark, self._facts))
 
     def _discover(self) -> None:
         """Give topics that nobody reads yet to one more query."""

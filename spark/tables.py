@@ -13,6 +13,7 @@ from spark.errors import AuditError
 from spark.facts import LATER_COLUMNS, SCHEMA
 
 _WRITER = "timewheel.writer"
+_GOES_WITH = "timewheel.goes-with"
 """The table's property that says who writes it, if nobody else may."""
 
 _FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
@@ -89,12 +90,35 @@ def read_or_none(spark: SparkSession, path: str) -> DataFrame | None:
 
 def writer(spark: SparkSession, path: str) -> str | None:
     """To whom a table belongs (`give_to`); None: to nobody."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {_table(spark, path)}").where(F.col("key") == _WRITER).collect()
-    return rows[0]["value"] if rows else None
+    return _property(spark, path, _WRITER)
 
 
 def give_to(spark: SparkSession, path: str, name: str) -> None:
-    spark.sql(f"ALTER TABLE {_table(spark, path)} SET TBLPROPERTIES ('{_WRITER}' = '{name}')")
+    _set_property(spark, path, _WRITER, name)
+
+
+def goes_with(spark: SparkSession, path: str) -> str | None:
+    """The id of the table that it was begun with (`bind`)."""
+    return _property(spark, path, _GOES_WITH)
+
+
+def bind(spark: SparkSession, path: str, table_id: str) -> None:
+    _set_property(spark, path, _GOES_WITH, table_id)
+
+
+def id_of(spark: SparkSession, path: str) -> str:
+    """Delta's, which a table keeps wherever it is copied to."""
+    table_id: str = spark.sql(f"DESCRIBE DETAIL {_table(spark, path)}").collect()[0]["id"]
+    return table_id
+
+
+def _property(spark: SparkSession, path: str, name: str) -> str | None:
+    rows = spark.sql(f"SHOW TBLPROPERTIES {_table(spark, path)}").where(F.col("key") == name).collect()
+    return rows[0]["value"] if rows else None
+
+
+def _set_property(spark: SparkSession, path: str, name: str, value: str) -> None:
+    spark.sql(f"ALTER TABLE {_table(spark, path)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 def is_written_anew(spark: SparkSession, path: str) -> bool:

@@ -221,6 +221,21 @@ def test_a_table_that_was_begun_for_some_destinations_is_of_those_for_life(spark
         topics.ingest("orders", "payments")
 
 
+def test_a_checkpoint_goes_with_the_table_that_it_was_begun_with(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.write(a_message("orders"))
+    topics.ingest().run_available()
+    topics.ingest()
+    other = Topics(spark, tmp_path / "other")
+    other.write(a_message("orders"))
+    monkeypatch.setattr("spark.stream.read_streams_by_kind", other.streams)
+    other.ingest().run_available()
+    monkeypatch.setattr(Topics, "facts", other.facts)
+    with pytest.raises(AuditError, match=rf"checkpoint goes with another table than {other.facts}"):
+        topics.ingest()
+
+
 def test_a_table_of_all_destinations_does_not_become_one_of_some(topics: Topics) -> None:
     topics.ingest().run_available()
     with pytest.raises(AuditError, match="begun without --destination and cannot go on with --destination orders"):
