@@ -14,7 +14,7 @@ from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.copies import STRANGER_POSTPONED_AT_MOST_MS, Copied, Copies
 from sidecar.plan import Plan, Plans
-from sidecar.records import OFFSET, TOPIC, VALUE, Outgoing
+from sidecar.records import HEADERS, OFFSET, TOPIC, VALUE, Outgoing
 from tests.support.one_wheel import NOW_MS, PLAN, REAL_TOPIC, WHEEL, due, message, opened, sent
 
 THEIRS = Copies(b"the other cluster's topic")
@@ -86,6 +86,39 @@ def test_a_replacement_whose_copy_was_not_mirrored_is_carried_out_here(tmp_path:
     log = [due(0, LATER_MS, uniq_key=b"m"), replacement(1, LATER_MS)]
     wheel = begun(tmp_path, log, committed_after(log))
     assert [(record[TOPIC], record[VALUE]) for record in sent(wheel, STOPPED_MS)[0]] == [(WHEEL, b"new")]
+
+
+def test_what_such_a_replacement_brings_is_not_lost_with_the_session_that_has_it_in_hand(tmp_path: Path) -> None:
+    """The log ends where it was committed, so that nothing would be read again: what was replaced is off the disk."""
+    log = [due(0, LATER_MS, uniq_key=b"m"), replacement(1, LATER_MS)]
+    committed = committed_after(log)
+    wheel = begun(tmp_path, log, committed)
+    assert len(wheel.take(STOPPED_MS, 5_000, 2**24)) == 1
+    wheel.close()
+    wheel = opened(tmp_path, *committed, len(log), now_ms=STOPPED_MS)
+    wheel.offer(log, STOPPED_MS)
+    assert [record[VALUE] for record in sent(wheel, STOPPED_MS)[0]] == [b"new"]
+
+
+def test_the_committed_offset_does_not_go_back_for_what_it_brings(tmp_path: Path) -> None:
+    """What stands there would be sent a second time."""
+    now_ms = STOPPED_MS + 10
+    log = [due(0, LATER_MS, uniq_key=b"m"), replacement(1, LATER_MS), due(2, STOPPED_MS + 1, value=b"overdue")]
+    committed = committed_after(log)
+    wheel = opened(tmp_path / "first", *committed, len(log), now_ms=now_ms)
+    wheel.offer(log, now_ms)
+    records, (offset, metadata) = sent(wheel, now_ms, most=1)
+    assert [record[VALUE] for record in records] == [b"overdue"]
+    assert offset == len(log)
+    # The next process, which has no disk, knows of what has not been sent yet, and of nothing else.
+    wheel = opened(tmp_path / "second", offset, metadata, len(log), now_ms=now_ms)
+    wheel.offer(log, now_ms)
+    (copy,), committed = sent(wheel, now_ms)
+    assert (copy[TOPIC], copy[VALUE]) == (WHEEL, b"new")
+    log.append(message(3, *copy[HEADERS], value=b"new"))
+    wheel = opened(tmp_path / "third", *committed, len(log), now_ms=now_ms)
+    wheel.offer(log, now_ms)
+    assert [record[VALUE] for record in delivered(wheel)] == [b"new"], "it is carried out once"
 
 
 def test_each_of_two_replacements_has_its_copy(tmp_path: Path) -> None:

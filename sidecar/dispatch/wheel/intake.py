@@ -194,7 +194,8 @@ class WheelIntake:
         """
         self.watermark = watermark
         self._committed = committed
-        self.brought = {offset: at for offset, at in self.brought.items() if at >= committed}
+        first = self._late.first_offset
+        self.brought = {offset: at for offset, at in self.brought.items() if first is not None and at >= first}
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         return self.decisions.confirm(committed)
 

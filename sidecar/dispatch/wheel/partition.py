@@ -400,10 +400,16 @@ class WheelPartition:
         return records
 
     @property
-    def _done_below(self) -> int:
+    def _sent_below(self) -> int:
         """The first offset that is neither on disk nor sent with what has been taken."""
         first = self._late.first_offset
         return self.position if first is None else min(first, self.position)
+
+    @property
+    def _done_below(self) -> int:
+        """The offset to commit, which never goes back: what a replacement in doubt brings at the end of a log that ends
+        where it was committed stands before that."""
+        return max(self._committed, self._sent_below)
 
     def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
         self._ready.prepare(until_ms, max_records, max_bytes)
@@ -550,8 +556,9 @@ class WheelPartition:
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
-        settled = self._committed == self.position and not self._late and not self._staging
-        settled = settled and not self.is_recovering and not self._cancels.is_any_open
+        settled = self._committed == self.position and not self._late.is_unconfirmed and not self._staging
+        # What a replacement brings is on disk nowhere, and what it has taken out is not there any more.
+        settled = settled and not self.is_recovering and not self._cancels.is_any_open and not self._intake.brought
         try:
             self._store.close(self._committed if settled else None, self._checkpoints.extra)
         except (OSError, StoreError) as error:
@@ -564,7 +571,7 @@ class WheelPartition:
 
     def _lowest_needed(self, committed: int) -> int:
         # A message that is brought is nowhere else but in its replacement.
-        brought = [offset for offset, at in self._intake.brought.items() if at >= committed]
+        brought = [offset for offset, at in self._intake.brought.items() if at >= self._sent_below]
         return self._cancels.lowest_needed(min([self._oldest_pending, *brought]), committed)
 
     def _look(self, now_ms: int) -> Generator[None, None, None]:
