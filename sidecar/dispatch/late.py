@@ -65,6 +65,15 @@ class Late:
             self._batches.append(batch)
             self._count(batch, 1)
 
+    def add_first(self, arrived_ms: int, records: list[Outgoing]) -> None:
+        """Records of one offset, no higher than any that is here."""
+        if self._batches and self._batches[0].records[0][OFFSET] == records[0][OFFSET]:
+            before = self._batches.popleft()
+            self._count(before, -1)
+            records = before.records + records
+        self._batches.appendleft(Batch(arrived_ms, records, bytes_of(records)))
+        self._count(self._batches[0], 1)
+
     def take(self, max_records: int, max_bytes: int) -> Batch:
         """The first, of one batch, at least one; `confirm` or `put_back` must follow."""
         batch = self._batches.popleft()
@@ -85,9 +94,9 @@ class Late:
 
     def put_back(self) -> None:
         """What was taken waits again, in its place."""
-        for batch in reversed(self._taken):
-            self._batches.appendleft(batch)
+        for batch in self._taken:
             self._count(batch, 1)
+        self._batches = deque(sorted([*self._taken, *self._batches], key=lambda batch: batch.records[0][OFFSET]))
         self._taken.clear()
 
     def drop(self, matches: Callable[[Outgoing], bool]) -> None:

@@ -437,6 +437,8 @@ class Story:
             taken = self._take(1_000)
             if taken is not None:
                 self._commit(taken)
+        for _ in range(self._chance.choice([0, 1, 2])):
+            self._write_what_nobody_reads()
         due_by_ms = self._now_ms
         self._now_ms += 400
         for _ in range(self._chance.randint(0, 3)):
@@ -450,9 +452,16 @@ class Story:
         log = Log(0, len(self._log))
         chosen = due_after(TopicNames(), (WHEEL, 0), log, undelivered, known, due_by_ms, self._now_ms)
         self._committed, self._metadata = chosen.offset, chosen.metadata
+        self._judge.lose_progress()
         self._happens("forgotten", f"{chosen.offset} {chosen.metadata}")
         self._mode = mode
         self._crash()
+
+    def _write_what_nobody_reads(self) -> None:
+        """A message for later and what replaces it: in the log by the time that is named, and not carried out."""
+        named, topic, due_ms = self._new_id(), self._chance.choice(TOPICS), self._now_ms + 2_000
+        self._append(Written(len(self._log), None, named, topic, due_ms))
+        self._append(Written(len(self._log), named, self._new_id(), topic, due_ms))
 
     def _is_due(self) -> bool:
         next_due_ms = self._wheel.next_due_ms

@@ -70,6 +70,7 @@ class Judge:
         """What is delivered or buried."""
         self._delivered: list[Delivery] = []
         self._told: dict[int, Told] = {}
+        self._told_before_loss: set[int] = set()
         self._committed = 0
 
     # --- while it runs ------------------------------------------------------------------------------------------------
@@ -120,6 +121,10 @@ class Judge:
         expect(offset >= self._committed, f"progress goes back from {self._committed} to {offset}")
         self._committed = offset
 
+    def lose_progress(self) -> None:
+        """What was told by then may be told once more."""
+        self._told_before_loss = set(self._told)
+
     def tell(self, offset: int, outcome: str, process: int) -> None:
         """What has become of the order there is final.
 
@@ -128,7 +133,8 @@ class Judge:
         several with an id, when it takes out the copy of another.
         """
         order, before = self._written[offset], self._told.get(offset)
-        may_be_forgotten = self._are_ids_reused or any(message.names is not None for message in self._spoken_of(order))
+        may_be_forgotten = self._are_ids_reused or offset in self._told_before_loss
+        may_be_forgotten = may_be_forgotten or any(message.names is not None for message in self._spoken_of(order))
         if order.uniq_key is not None:
             may_be_forgotten = may_be_forgotten or bool(self._orders_of(order))
         is_told_again = may_be_forgotten and before is not None and before.process < process

@@ -257,6 +257,15 @@ class Cancels:
             del self._tombstones[offset]
 
     @property
+    def is_any_in_doubt(self) -> bool:
+        """Whether it is to be found out of a replacement that has found something whether it had been carried out."""
+        return bool(self._in_doubt)
+
+    def is_in_force(self, replacement: Pending) -> bool:
+        """Whether a copy may still come that it takes out."""
+        return replacement.offset in self._replacing
+
+    @property
     def is_any_open(self) -> bool:
         """Whether anything is only here and in Kafka."""
         return bool(self._in_force or self._in_doubt)

@@ -90,12 +90,16 @@ class Decisions:
 
     def expire(self, position: int, now_ms: int) -> None:
         """Decide on those that nothing can come for any more."""
-        for pending in self._cancels.resolve(position):
+        resolved = self._cancels.resolve(position)
+        for pending in resolved:
             self._decide(CANCELLED, pending, position - 1, is_certain=True)
         for pending in self._cancels.expire(position):
             if pending.offset >= self._replay_until:
                 self._decide(_missed(pending, now_ms), pending, pending.offset)
             self._has_hit.discard(pending.offset)
+        for pending in resolved:
+            if not self._cancels.is_in_force(pending):
+                self._has_hit.discard(pending.offset)
 
     def _decide(self, outcome: str, pending: Pending, deciding_offset: int, *, is_certain: bool = False) -> None:
         """Once: one that has hit and stays in force may hit again, where ids are reused, and ends in force.

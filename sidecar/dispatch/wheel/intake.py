@@ -102,6 +102,8 @@ class WheelIntake:
         """Replacements whose message waits to be sent: their offset, and the one that the message stands at."""
         self._arriving: list[Outgoing] = []
         """Records of the batch in work that are due already, in offset order."""
+        self._before_all: list[Outgoing] = []
+        """What replacements in doubt bring, which goes out before anything else."""
         self._copies_read: list[tuple[int, bytes]] = []
         """Offset and id of each roll copy in the batch in work."""
         self.has_cancels = False
@@ -421,6 +423,9 @@ class WheelIntake:
 
     def _hand_over(self, now_ms: int) -> None:
         """What is due already waits for the next transaction."""
+        if self._before_all:
+            self._late.add_first(self.watermark[0] - 1, self._before_all)
+            self._before_all = []
         self._late.add(now_ms, self._arriving)
         self._arriving = []
 
@@ -452,9 +457,15 @@ class WheelIntake:
         return True
 
     def _bring(self, replacement: Pending, deciding_offset: int) -> None:
-        """A replacement is carried out: its message goes out."""
-        self.brought[replacement.offset] = deciding_offset
-        self._arriving.append(self._copies.brought(replacement, deciding_offset))
+        """A replacement is carried out: its message goes out.
+
+        That of one from before the start first of all: what it has taken out is below the committed offset, and were
+        the watermark beyond that, the next start would not find it, and not carry out what replaces it.
+        """
+        is_old = replacement.offset < self._replay_until
+        at = self._replay_until - 1 if is_old else deciding_offset
+        self.brought[replacement.offset] = at
+        (self._before_all if is_old else self._arriving).append(self._copies.brought(replacement, at))
 
     def _expire_cancels(self, now_ms: int) -> None:
         self.decisions.expire(self.position, now_ms)

@@ -183,6 +183,7 @@ class WheelPartition:
         )
         self._reads_first_until = start.end_offset
         """Nothing is due before this offset is reached; 0: it was, or there is no more waiting for it."""
+        self._has_reached_end = False
         self._read_first_from_ms: float | None = None
         """Since when that is so; None: records before the committed offset are still being read again."""
         # 5. What is done now and then.
@@ -247,7 +248,14 @@ class WheelPartition:
     @property
     def is_recovering(self) -> bool:
         """Whether records before the committed offset, or what they need, are still being read again."""
-        return self._intake.is_recovering
+        return self._intake.is_recovering or self._waits_for_doubts
+
+    @property
+    def _waits_for_doubts(self) -> bool:
+        """Whether nothing is sent before it is known which replacements from before the start have been carried out
+        (see `WheelIntake._bring`); but where memory is full, or another's open transaction is in the way."""
+        is_open = self._cancels.is_any_in_doubt and not self._intake.is_recovering
+        return is_open and not self._has_reached_end and not self.is_full
 
     @property
     def replayed(self) -> tuple[int, int]:
@@ -277,6 +285,7 @@ class WheelPartition:
         self._intake.reached_end(offset, self._now_ms)
         if self.position >= offset:  # all is read; what another's open transaction holds back may take minutes
             self._reads_first_until = 0
+            self._has_reached_end = True
 
     def lost_end(self, offset: int) -> None:
         self._intake.lost_end(offset)
@@ -305,18 +314,21 @@ class WheelPartition:
     def is_full(self) -> bool:
         at_hand, size_bytes = self._at_hand
         return self._intake.is_held or (
-            not self.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes)
+            not self._intake.is_recovering and (at_hand > self._at_hand_records or size_bytes > self._at_hand_bytes)
         )
 
     @property
     def has_room(self) -> bool:
         at_hand, size_bytes = self._at_hand
         return not self._intake.is_held and (
-            self.is_recovering or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes)
+            self._intake.is_recovering
+            or (2 * at_hand <= self._at_hand_records and 2 * size_bytes <= self._at_hand_bytes)
         )
 
     @property
     def trouble(self) -> str:
+        if self._waits_for_doubts:
+            return f"reads on, at offset {self.position}, to see which replacements have been carried out"
         return self._intake.trouble
 
     @property
@@ -407,8 +419,7 @@ class WheelPartition:
 
     @property
     def _done_below(self) -> int:
-        """The offset to commit, which never goes back: what a replacement in doubt brings at the end of a log that ends
-        where it was committed stands before that."""
+        """The offset to commit, which never goes back: what a replacement from before the start brings stands below."""
         return max(self._committed, self._sent_below)
 
     def prepare(self, until_ms: int, max_records: int, max_bytes: int) -> None:
