@@ -144,6 +144,8 @@ class Assignment:
                 log.info("partition open again", partition=name_of(place))
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_closed:
+            return
         places = [(partition.topic, partition.partition) for partition in partitions]
         try:
             assigned = []

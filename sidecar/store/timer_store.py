@@ -283,12 +283,15 @@ class TimerStore:
                 rest = slot._replace(first_pos=max(slot.first_pos, known.last_pos), num=slot.num - known.num)
                 yield from self._read_on(pieces, rest, known.last_pos)
                 known = slot
-            records = pending_of(in_log_order(pieces)[1])
+            records = in_log_order(pieces)[1]
+            pieces.clear()  # a slot may have millions: what is not needed any more makes room for what is
+            records = pending_of(records)
             if len(records) != slot.num:
                 raise CorruptFile(
                     self._wheel.path, f"slot {slot_ms} ms: num {slot.num}, {len(records)} in the timer log"
                 )
         loaded = Loaded.of(records)
+        del records
         if slot_ms >= self.loaded_until_ms:
             self._topics.remove(loaded.topic_hash)
             self.loaded_until_ms = slot_ms + self._wheel.precision_ms

@@ -245,7 +245,7 @@ def test_partitions_that_are_lost_are_closed_without_a_commit_and_end_the_sessio
         bench.assignment.check()
 
 
-@pytest.mark.parametrize("callback", ["on_revoke", "on_lost"])
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke", "on_lost"])
 def test_what_the_consumer_tells_once_the_session_is_over_is_of_no_interest(callback: str) -> None:
     bench = Bench()
     bench.starts[B] = Stop("who knows")
