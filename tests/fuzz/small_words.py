@@ -16,11 +16,11 @@ from connectors.dead_letters import Filter, FilterError
 from connectors.durations import MAX_DURATION_MS, DurationError, format_duration, parse_duration_ms
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import ScheduleError, cancel_headers
+from connectors.times import parse_time
 from sidecar.front.idempotency import KEY_MAX_CHARACTERS, key_of
 from sidecar.front.messages import _Checks
 from sidecar.option_references import resolve
 from sidecar.pending import CURSOR_PATTERN, Cursor
-from sidecar.schedule_request import zoned_time
 from sidecar.settings import Settings
 from sidecar.web import guard
 from sidecar.web.problems import Kind, ProblemError
@@ -156,7 +156,7 @@ def _reference(raw: bytes) -> None:
 
 def _time(raw: bytes) -> None:
     with suppress(ValueError):
-        time = zoned_time(raw.decode(errors="replace"), "remedy")
+        time = parse_time(raw.decode(errors="replace"), "remedy")
         assert time.utcoffset() is not None
 
 
