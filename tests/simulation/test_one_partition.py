@@ -10,6 +10,7 @@ from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.in_hand import InHand
 from sidecar.dispatch.wheel.intake import WheelIntake
+from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.dispatch.wheel.staging import Staging
 from tests.simulation.histories import look_for
 from tests.simulation.mutations import (
@@ -48,6 +49,10 @@ def what_is_read_is_told_this_hosts_time_though_another_was_ahead(patch: Patch) 
     patch.setattr(WheelIntake, "offer", offered)
 
 
+def what_is_in_doubt_holds_up_nothing(patch: Patch) -> None:
+    patch.setattr(WheelPartition, "_waits_for_doubts", False)
+
+
 FAULTS: Mapping[Mutation, int] = {
     what_is_in_hand_is_decided_at_once: 0,
     what_one_replacement_brings_is_not_there_for_the_next: 0,
@@ -59,7 +64,7 @@ FAULTS: Mapping[Mutation, int] = {
 }
 """With the seed from which to look for them."""
 STORIES = 300
-FORGETFUL = 180
+FORGETFUL = 500
 """Seeds of stories in which progress is lost."""
 
 
@@ -90,6 +95,13 @@ def test_progress_that_is_lost_goes_on_where_an_operator_says(pool: ProcessPoolE
     told = "\n".join(f"python -m tests.simulation.one_partition {one.seed} --forgets  # {one.found}" for one in failed)
     assert not failed, f"seeds that fail:\n{told}"
     assert all(one.met["forgotten"] for one in forgetful)
+
+
+@pytest.mark.long
+def test_a_fault_of_what_follows_a_loss_is_found(pool: ProcessPoolExecutor) -> None:
+    faults = {what_is_in_doubt_holds_up_nothing: 290}
+    found = look_for(pool, faults, STORIES, partial(go_through, forgets=True))
+    assert all(future.result() is not None for future in found.values())
 
 
 def test_all_that_may_happen_has_happened(went: list[Went]) -> None:
