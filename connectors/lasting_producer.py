@@ -67,8 +67,10 @@ class LastingProducer:
         except KafkaException as exception:
             if not is_fatal(exception.args[0]):
                 raise
-            self._replace(client)
-            self.client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        else:
+            return
+        self._replace(client)
+        self.client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Tell of the answers that have come, or wait for some; how many there were. Negative: for ever."""

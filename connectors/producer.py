@@ -284,14 +284,19 @@ class ScheduledProducer:
         try:
             self._client_in_use.produce(plan.schedule_topic, value, key, BY_KEY, pending, None, 0, written)
         except (BufferError, KafkaException, TypeError, UnicodeEncodeError):
-            room_within_s = inf if wait_for_room else 0
-            try:
-                self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
-            except KafkaException as exception:
-                pending.end_span(exception.args[0])
-                raise
-            finally:
-                self._client_in_use = self._find_client_in_use()  # another may have taken its place
+            pass
+        else:
+            return pending
+        # Not while the exception is handled: another one of confluent-kafka's would never be freed then, and hold the
+        # record (github.com/confluentinc/confluent-kafka-python/issues/1266, seen with 2.16.1).
+        room_within_s = inf if wait_for_room else 0
+        try:
+            self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
+        except KafkaException as exception:
+            pending.end_span(exception.args[0])
+            raise
+        finally:
+            self._client_in_use = self._find_client_in_use()  # another may have taken its place
         return pending
 
     def check(

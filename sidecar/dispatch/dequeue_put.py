@@ -91,9 +91,14 @@ class DequeuePut:
                 try:
                     produce(topic, value, key, partition, None, None, 0, headers)
                 except (BufferError, KafkaException):
-                    rejection = self._deliver(publishing, record)
-                    if rejection is not None:
-                        self._bury(publishing, source, record, rejection)
+                    pass
+                else:
+                    continue
+                # Not while the exception is handled: another one of confluent-kafka's would never be freed then, and
+                # hold all of the batch (github.com/confluentinc/confluent-kafka-python/issues/1266, seen with 2.16.1).
+                rejection = self._deliver(publishing, record)
+                if rejection is not None:
+                    self._bury(publishing, source, record, rejection)
 
     def is_buried(self, source: Source, record: Outgoing) -> bool:
         """Whether it is among the `rejections`."""

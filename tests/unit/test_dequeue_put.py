@@ -1,11 +1,13 @@
 """Due records go out; those that cannot go out become dead letters, and none holds up another."""
 
+import gc
+import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from connectors.contract import ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
@@ -316,6 +318,19 @@ def test_a_record_that_is_too_large_becomes_a_dead_letter_with_its_value(bench: 
     assert (letter.topic, letter.value) == (DLQ, bytes(200))
     assert letter.texts["ERROR_CODE"] == "RECORD_TOO_LARGE"
     assert "'orders' refuses the record of 2" in letter.texts["ERROR_MESSAGE"]
+
+
+def test_a_record_that_the_client_refuses_leaves_nothing_of_its_batch_in_memory(bench: Bench) -> None:
+    client = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.max.bytes": 1_000})
+    bench.publishing.produce = client.produce  # type: ignore[method-assign, assignment]
+    source: Any = ASource()
+    is_there = weakref.ref(source)
+    bench.put.put(bench.publishing, [Draft(source, [a_record(value=bytes(5_000))])])
+    assert [rejection.code for rejection in bench.put.rejections.values()] == [ErrorCode.RECORD_TOO_LARGE]
+    del source
+    gc.collect()
+    assert is_there() is None
+    client.purge()
 
 
 def test_a_record_that_is_too_large_even_for_the_dead_letters_goes_there_without_its_value(bench: Bench) -> None:

@@ -1,9 +1,12 @@
 """`ScheduledProducer` and its asyncio twin, on the in-memory Kafka: what needs no broker to be told."""
 
 import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -117,6 +120,16 @@ def leave(kafka: InMemoryKafka, pendings: list[PendingReceipt], error: Exception
         pendings.append(producer.begin_send("orders", "v", delay="1h"))
         if error is not None:
             raise error
+
+
+def test_a_record_that_the_client_refuses_is_not_kept_in_memory() -> None:
+    producer = ScheduledProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    is_there = weakref.ref(producer)
+    with suppress(KafkaException):
+        producer.begin_send("orders", bytes(2_000_000), delay="1h")
+    del producer
+    gc.collect()
+    assert is_there() is None
 
 
 def test_what_is_unanswered_at_the_end_is_raised_and_its_receipt_has_an_error(kafka: InMemoryKafka) -> None:
