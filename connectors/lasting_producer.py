@@ -69,6 +69,7 @@ class LastingProducer:
                 raise
         else:
             return
+        # Outside of the handler, as in `ScheduledProducer.begin_send`.
         self._replace(client)
         self.client.produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
 

@@ -13,8 +13,9 @@ from spark.errors import AuditError
 from spark.facts import LATER_COLUMNS, SCHEMA
 
 _WRITER = "timewheel.writer"
-_GOES_WITH = "timewheel.goes-with"
 """The table's property that says who writes it, if nobody else may."""
+_GOES_WITH = "timewheel.goes-with"
+"""That of a checkpoint's list of topics: the id of the table of facts that it was begun with."""
 
 _FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
 

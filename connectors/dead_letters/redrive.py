@@ -250,6 +250,7 @@ class Redrive:
                 pass
             else:
                 continue
+            # Outside of the handler, as in `ScheduledProducer.begin_send`.
             _produce_patiently(producer, move.topic, message.value(), message.key(), move.partition, move.headers)
         for key, value in self._notes(items):
             _produce_patiently(producer, self._ledger.topic, value, key, 0, [])
