@@ -150,21 +150,24 @@ class DequeuePut:
             try:
                 publishing.produce(topic, value, key, partition, None, None, 0, headers)
             except BufferError:
-                publishing.make_room()
+                failure = None
             except KafkaException as exception:
-                error: KafkaError = exception.args[0]
-                if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    return too_large(record, error.str())
-                if is_fatal(error):
-                    raise lost_in("produce", error) from exception
-                if error.code() == KafkaError._UNKNOWN_PARTITION and not is_looked_up:  # it may be new
-                    publishing.look_up(str(topic))
-                    is_looked_up = True
-                    continue
-                publishing.refused(str(topic), partition, error)
-                raise TransactionAbortedError(error) from exception
+                failure = exception
             else:
                 return None
+            if failure is None:
+                publishing.make_room()
+                continue
+            error: KafkaError = failure.args[0]
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                return too_large(record, error.str())
+            if is_fatal(error):
+                raise lost_in("produce", error) from failure
+            if error.code() != KafkaError._UNKNOWN_PARTITION or is_looked_up:
+                publishing.refused(str(topic), partition, error)
+                raise TransactionAbortedError(error) from failure
+            publishing.look_up(str(topic))  # the partition may be new
+            is_looked_up = True
 
     def _bury(self, publishing: Publishing, source: Source, record: Outgoing, rejection: Rejection) -> None:
         """Send a record to the dead letters, as much of it as fits."""

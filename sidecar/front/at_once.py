@@ -284,30 +284,45 @@ class AtOnce:
             answers = [(work, [next(written) for _ in work.records]) for work in works]
             entries = [Entry(*work.key, told, self._now_ms()) for work, told in answers if work.key]
             last_offset = self._note(scheduler, entries)
-        except (RefusedRecordError, KafkaException) as error:
-            silent = [one for one in begun if one.is_silent]  # the abort answers everything
-            self._abort(scheduler)
-            # Once a record is refused, the client takes no more; which one it was stands in its report.
-            refused = error if isinstance(error, RefusedRecordError) else _refused(begun)
-            if refused is None:
-                code = error.args[0].code()
-                if attempts == 1 or code in _SILENCE:
-                    others = self._others(works, silent, error.args[0].str())
-                    if others:
-                        self._write(scheduler, others)
-                else:
-                    self._write(scheduler, works, attempts - 1)
-            elif len(works) == 1:
-                works[0].fail(refused)
-            else:
-                for work in works:
-                    self._write(scheduler, [work])
+        except (RefusedRecordError, KafkaException) as exception:
+            error = exception
+        else:
+            self._commit(scheduler)
+            if entries and self._ledger is not None:
+                self._ledger.committed(entries, last_offset)
+            for work, told in answers:
+                work.done.set_result(Done(told, is_replay=False))
             return
-        self._commit(scheduler)
-        if entries and self._ledger is not None:
-            self._ledger.committed(entries, last_offset)
-        for work, told in answers:
-            work.done.set_result(Done(told, is_replay=False))
+        # Not while the exception is handled: another one of confluent-kafka's would never be freed then, and hold all
+        # of the requests (github.com/confluentinc/confluent-kafka-python/issues/1266, seen with 2.16.1).
+        self._write_again(scheduler, works, begun, error, attempts)
+
+    def _write_again(
+        self,
+        scheduler: TransactionalScheduler,
+        works: Sequence[Work],
+        begun: Sequence[Begun],
+        error: RefusedRecordError | KafkaException,
+        attempts: int,
+    ) -> None:
+        """After a transaction that has failed: abort it, and write what can be written."""
+        silent = [one for one in begun if one.is_silent]  # the abort answers everything
+        self._abort(scheduler)
+        # Once a record is refused, the client takes no more; which one it was stands in its report.
+        refused = error if isinstance(error, RefusedRecordError) else _refused(begun)
+        if refused is None:
+            code = error.args[0].code()
+            if attempts == 1 or code in _SILENCE:
+                others = self._others(works, silent, error.args[0].str())
+                if others:
+                    self._write(scheduler, others)
+            else:
+                self._write(scheduler, works, attempts - 1)
+        elif len(works) == 1:
+            works[0].fail(refused)
+        else:
+            for work in works:
+                self._write(scheduler, [work])
 
     def _others(self, works: Sequence[Work], silent: Sequence[Begun], reason: str) -> list[Work]:
         """The requests whose records Kafka has taken, where it has not taken those of some; these have failed.
@@ -371,12 +386,15 @@ class AtOnce:
         try:
             until_answered(scheduler.client.commit_transaction, ANSWER_WITHIN_S, self._clock)
         except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.txn_requires_abort():
-                self._abort(scheduler)
-                raise NothingDoneError(error.str()) from exception
-            self._forget()
-            raise NotKnownError(error.str()) from exception
+            failure = exception
+        else:
+            return
+        error: KafkaError = failure.args[0]
+        if error.txn_requires_abort():
+            self._abort(scheduler)
+            raise NothingDoneError(error.str()) from failure
+        self._forget()
+        raise NotKnownError(error.str()) from failure
 
 
 def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:

@@ -1,12 +1,15 @@
 """Requests in transactions, on the in-memory Kafka: all of one or nothing, each key once, whatever happens."""
 
+import gc
+import weakref
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.cluster import Cluster
@@ -287,6 +290,43 @@ def test_a_refused_record_fails_its_request_alone_and_whole(bench: Bench) -> Non
     assert refused.value.number == 1
     assert not keyed.done.result(0).is_replay
     assert bench.scheduled() == {b"a": 1, b"c": 1}
+
+
+class NeverBegun:
+    """The real client, whose transactions nobody has made ready: it refuses to begin one, and to abort it."""
+
+    def __init__(self) -> None:
+        self._client = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "log_level": 0})
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Nothing is made ready."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_a_request_that_the_client_refuses_is_not_kept_in_memory(bench: Bench) -> None:
+    class Clients:
+        def producer(self, options: Any) -> Any:
+            return NeverBegun()
+
+    clients: Any = Clients()
+    at_once = AtOnce(
+        lambda: TransactionalScheduler({}, "t", NAMES, DelayLevels((1_000,)), clients), _no_ledger, bench.kafka.clock
+    )
+    one = work("a")
+    is_there = weakref.ref(one)
+    at_once.settle([one])
+    with suppress(NothingDoneError):
+        one.done.result(0)
+        pytest.fail("it was not refused")
+    del one
+    gc.collect()
+    assert is_there() is None
+
+
+def _no_ledger() -> KeyLedger:
+    raise AssertionError("no request has a key")
 
 
 def test_of_records_that_are_refused_together_the_largest_is_named(bench: Bench) -> None:
