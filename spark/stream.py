@@ -24,7 +24,6 @@ from typing import Any
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.contract import DelayLevels, Place
@@ -33,18 +32,12 @@ from spark.batch import Job, failures_since, named_destinations, shortened
 from spark.cluster import UNREADABLE, Cluster, audited_topics
 from spark.errors import AuditError
 from spark.facts import SCHEMA, to_facts
+from spark.query_topics import QueryTopics
 from spark.sources import read_streams_by_kind
 
 READ_UNTIL = "read_until"
 ONLY = "only"
 _WRITER = "stream"
-_TOPICS_SCHEMA = T.StructType(
-    [
-        T.StructField("query", T.IntegerType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("id", T.StringType()),  # Kafka's, where it is known
-    ]
-)
 
 _MARK_EVERY_MS = 15_000  # an alert is raised when a mark has passed: well within a minute
 _COMPACT_EVERY_MS = 15 * 60_000
@@ -85,9 +78,8 @@ class Ingest:
         self._tell = tell
         self._now_ms = now_ms
         self._queries: dict[int, StreamingQuery] = {}
-        self._ids: dict[str, str] = {}
-        """Kafka's, of the topics that are read, where it tells them."""
-        self._topics = self._open()
+        self._topics = QueryTopics(spark, cluster, checkpoint, facts)
+        self._open()
         self._named = set(job.rules.destinations)
         self._marked_ms = 0
         self._looked: tuple[int, dict[Place, int]] | None = None
@@ -108,7 +100,7 @@ class Ingest:
         self._discover()
         held_back: dict[Place, int] = {}
         done: set[int] = set()
-        while waiting := sorted(set(self._topics) - done):
+        while waiting := sorted(self._topics.numbers - done):
             held_back |= self._cluster.held_back(self._written(waiting))
             for number in waiting:
                 self._start(number, availableNow=True)
@@ -122,7 +114,7 @@ class Ingest:
                 f"{topic}, partition {partition}: a transaction was open, and nothing from offset {offset} on was "
                 "read; alerts wait until a run finds it ended"
             )
-        if self._topics and not held_back:
+        if self._topics.numbers and not held_back:
             self._mark(began_ms)
         self._compact()
 
@@ -139,7 +131,7 @@ class Ingest:
                 if now_ms - looked_ms >= interval_ms:
                     looked_ms = now_ms
                     self._discover()
-                    for number in set(self._topics) - set(self._queries):
+                    for number in self._topics.numbers - self._queries.keys():
                         self._start(number, processingTime=f"{interval_ms} milliseconds")
                 self._check()
                 if now_ms - self._marked_ms >= min(_MARK_EVERY_MS, 6 * interval_ms):
@@ -154,7 +146,7 @@ class Ingest:
                 query.stop()
 
     def _start(self, number: int, **trigger: Any) -> None:
-        job, topics = self._job, self._topics[number]
+        job, topics = self._job, self._topics.of(number)
         records = read_streams_by_kind(self._spark, self._cluster.options, topics, job.names, self._batch_records)
         facts = tables.with_day(to_facts(records, job.names, job.levels))
         self._queries[number] = (
@@ -182,17 +174,7 @@ class Ingest:
 
     def _written(self, numbers: Iterable[int]) -> dict[Place, int]:
         """How far the topics of these queries are written, open transactions included."""
-        return self._cluster.written(self._places(numbers))
-
-    def _places(self, numbers: Iterable[int]) -> list[Place]:
-        """The partitions of the topics of these queries, as there are now."""
-        existing = self._cluster.topics()
-        topics = [topic for number in numbers for topic in self._topics[number]]
-        return [(topic, partition) for topic in topics for partition in existing.get(topic, [])]
-
-    def _gone(self, number: int) -> list[str]:
-        """The topics of a query that do not exist any more."""
-        return sorted(set(self._topics[number]) - self._cluster.topics().keys())
+        return self._cluster.written(self._topics.places(*numbers))
 
     def _check(self) -> None:
         for number, query in self._queries.items():
@@ -209,13 +191,13 @@ class Ingest:
                 "records were removed before they were read, or their topic was; what is in the table stays. Operator "
                 "action: keep the topics longer than the stream may be away; to go on, begin a new table and checkpoint"
             )
-        elif "UnknownTopicOrPartition" in text and (gone := self._gone(number)):
+        elif "UnknownTopicOrPartition" in text and (gone := self._topics.gone(number)):
             advice = (
                 f"deleted: {shortened(gone)}; what is in the table stays. Operator action: a query reads its topics "
                 "for life; to go on without them, begin a new table and checkpoint"
             )
         elif "long overflow" in text:
-            found = sorted(self._cluster.unreadable(self._places([number])).items())
+            found = sorted(self._cluster.unreadable(self._topics.places(number)).items())
             told = (f"{topic}, partition {partition}, offset {offset}" for (topic, partition), offset in found)
             advice = (
                 f"a record is stamped {UNREADABLE}: {shortened(told)}. Operator action: see "
@@ -228,27 +210,26 @@ class Ingest:
 
     # --- which topics -------------------------------------------------------------------------------------------------
 
-    def _open(self) -> dict[int, list[str]]:
-        """The topics of each query so far; makes the table and the list where there are none.
+    def _open(self) -> None:
+        """See that table and checkpoint belong together; make the table where there is none.
 
         Raises:
             AuditError: the table and the checkpoint do not belong together.
         """
-        known = tables.read_or_none(self._spark, f"{self._checkpoint}/topics")
-        facts = tables.read_or_none(self._spark, self._facts)
+        is_begun, facts = self._topics.is_begun, tables.read_or_none(self._spark, self._facts)
         is_ours = facts is not None and is_streamed(self._spark, self._facts)
         if facts is not None and not is_ours and tables.is_written_anew(self._spark, self._facts):
             raise AuditError(
                 f"--facts {self._facts} is a table of 'audit batch', which writes it anew each time. Operator action: "
                 "name another directory for the facts, and another checkpoint where this one knows of topics already"
             )
-        if known is None and facts is not None and not facts.where(F.col("kind") != ONLY).isEmpty():
+        if not is_begun and facts is not None and not facts.where(F.col("kind") != ONLY).isEmpty():
             raise AuditError(
                 f"{self._facts} has facts already, and {self._checkpoint} does not know how far they go: everything "
                 "would be there twice. Operator action: name the checkpoint that they were written with, or another "
                 "directory for the facts"
             )
-        if known is not None and facts is None:
+        if is_begun and facts is None:
             raise AuditError(
                 f"{self._checkpoint} says that facts have been read, and {self._facts} holds none. "
                 "Operator action: name the table that goes with it, or remove the checkpoint to read everything anew"
@@ -265,73 +246,13 @@ class Ingest:
         tables.complete(self._spark, self._facts)  # now: queries that did so beside each other would fail
         if tables.writer(self._spark, self._facts) != _WRITER:
             tables.give_to(self._spark, self._facts, _WRITER)
-        topics: dict[int, set[str]] = {}
-        for row in [] if known is None else [row.asDict() for row in known.collect()]:
-            topics.setdefault(row["query"], set()).add(row["topic"])
-            if row.get("id") is not None:
-                self._ids[row["topic"]] = row["id"]
-        self._check_pair(is_begun=known is not None)
-        now = self._ids_now(topic for names in topics.values() for topic in names)
-        without = {
-            number: [topic for topic in sorted(names) if topic in now and topic not in self._ids]
-            for number, names in topics.items()
-        }
-        self._give(without, now)
-        return {number: sorted(names) for number, names in sorted(topics.items())}
-
-    def _check_pair(self, *, is_begun: bool) -> None:
-        """With another table's checkpoint, facts would be there twice, or never.
-
-        Raises:
-            AuditError: they were not begun together.
-        """
-        facts_id, topics = tables.id_of(self._spark, self._facts), f"{self._checkpoint}/topics"
-        goes_with = tables.goes_with(self._spark, topics) if is_begun else None
-        if goes_with not in (None, facts_id):
-            raise AuditError(
-                f"{self._checkpoint} goes with another table than {self._facts}. Operator action: name the two that "
-                "were begun together, or new ones"
-            )
-        if is_begun and goes_with is None:  # begun by an earlier version
-            tables.bind(self._spark, topics, facts_id)
-
-    def _ids_now(self, topics: Iterable[str]) -> dict[str, str]:
-        """What Kafka calls topics that are read. In one made anew a query goes on where the one before had ended, and
-        does not see that.
-
-        Raises:
-            AuditError: one was.
-        """
-        now = self._cluster.topic_ids(topics)
-        anew = sorted(topic for topic, told in now.items() if self._ids.get(topic, told) != told)
-        if anew:
-            raise AuditError(
-                f"deleted and made anew: {shortened(anew)}; what is in the table stays. Operator action: a query reads "
-                "its topics for life; to go on with the new ones, begin a new table and checkpoint"
-            )
-        return now
-
-    def _give(self, topics: dict[int, list[str]], ids: dict[str, str]) -> None:
-        """Note which topics the queries read."""
-        rows = [
-            {"query": number, "topic": topic, "id": ids.get(topic)}
-            for number, names in topics.items()
-            for topic in names
-        ]
-        self._ids |= {topic: ids[topic] for names in topics.values() for topic in names if topic in ids}
-        if rows:
-            given = tables.of_rows(self._spark, rows, _TOPICS_SCHEMA)
-            path = f"{self._checkpoint}/topics"
-            is_first = tables.read_or_none(self._spark, path) is None
-            given.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-            if is_first:
-                tables.bind(self._spark, path, tables.id_of(self._spark, self._facts))
+        self._topics.load()
 
     def _discover(self) -> None:
         """Give topics that nobody reads yet to one more query."""
         existing = self._cluster.topics()
         wanted = set(audited_topics(existing, self._job.names, len(self._job.levels)))
-        self._ids_now(topic for names in self._topics.values() for topic in names)
+        self._topics.check_ids()
         # What has been read up to some time has been looked at, and what is new is mostly of that day or later; but for
         # records that keep an older timestamp, as copies of another cluster's do.
         now_ms = self._now_ms()
@@ -339,14 +260,12 @@ class Ingest:
         if not self._job.rules.destinations:
             since_day = None if looks_at_all else _day(self._marked_ms - _DAY_MS)
             self._named |= named_destinations(self._spark, self._facts, self._job.names, since_day)
-            self._looked_at_all_ms = now_ms if looks_at_all else self._looked_at_all_ms
+            if looks_at_all:
+                self._looked_at_all_ms = now_ms
         wanted |= self._named & existing.keys()  # a topic may be made long after it was named
-        new = sorted(wanted.difference(*self._topics.values()))
-        if not new:
-            return
-        number = max(self._topics, default=-1) + 1
-        self._give({number: new}, self._cluster.topic_ids(new))
-        self._topics[number] = new
+        new = sorted(wanted - self._topics.topics)
+        if new:
+            self._topics.give(new)
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -357,21 +276,21 @@ class Ingest:
         committed.
         What lies behind an open transaction is written, and read once that has ended.
         """
-        if not self._topics:
+        if not self._topics.numbers:
             return None
         if self._looked is None:
             now_ms = self._now_ms()
-            self._looked = now_ms, self._written(self._topics)
+            self._looked = now_ms, self._written(self._topics.numbers)
         at_ms, written = self._looked
         read: dict[Place, int] = {}
-        for number in self._topics:
+        for number in self._topics.numbers:
             read |= committed_offsets(self._spark, f"{self._checkpoint}/{number}")
         if any(read.get(place, 0) < end for place, end in written.items()):
             return None
         self._looked = None
-        known = len(self._topics)
+        known = self._topics.numbers
         self._discover()  # what has been read just now may name a destination that nobody reads
-        return at_ms if len(self._topics) == known else None
+        return at_ms if self._topics.numbers == known else None
 
     def _mark(self, until_ms: int) -> None:
         self._write([_row(READ_UNTIL, until_ms)])
