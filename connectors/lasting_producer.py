@@ -112,15 +112,16 @@ class LastingProducer:
         try:
             return call(client)
         except KafkaException as exception:
-            if not is_fatal(exception.args[0]):
+            error: KafkaError = exception.args[0]
+            if not is_fatal(error):
                 raise
-            _log.error(
-                "producer lost",
-                "a producer is of no more use: %s",
-                exception.args[0].str(),
-                operator_action="nothing, if rare: another takes its place; else check the brokers, and the rights",
-            )
-            return call(client)  # the error is told once; what follows are the answers
+        _log.error(
+            "producer lost",
+            "a producer is of no more use: %s",
+            error.str(),
+            operator_action="nothing, if rare: another takes its place; else check the brokers, and the rights",
+        )
+        return call(client)  # the error is told once; what follows are the answers
 
     def _replace(self, lost: Any) -> None:
         with self._replacing:

@@ -161,6 +161,10 @@ def _check_name(name: object) -> None:
         raise ScheduleError(f"the header name {name!r} is not text; give a str")
     if not is_utf8(name):
         raise ScheduleError(f"the header name {name!r} cannot be written as UTF-8; take out its surrogates")
+    if "\0" in name:  # librdkafka's names end there: another header would be written
+        raise ScheduleError(
+            f"the header name {name!r} has a NUL in it, where Kafka's clients in C end a name; take it out"
+        )
     if name in _INSTRUCTIONS:
         raise ScheduleError(f"the header {name} is an instruction to the sidecar; say it with an argument instead")
     if len(_good_names) >= _GOOD_NAMES_MAX:

@@ -62,6 +62,8 @@ def _headers(value: object) -> object:
         return []
     pairs = list(value.items()) if isinstance(value, dict) else value
     if isinstance(pairs, list) and all(map(_is_header, pairs)):
+        if any("\0" in name for name, _ in pairs):
+            raise ValueError("has a NUL in a name, where Kafka's clients in C end it; take it out")
         return [(name, _bytes(text["base64"]) if isinstance(text, dict) else text) for name, text in pairs]
     raise ValueError(
         'is neither a map of names to texts nor a list of pairs such as ["TAGS", "a"]; null is a value, and '

@@ -373,11 +373,19 @@ class Settings(BaseSettings):
             raise ValueError("a topic has at least one replica; -1 leaves their number to the broker")
         return replicas
 
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _check_data_dir(cls, given: object) -> object:
+        if given == "":
+            raise ValueError("is empty; name a directory, '.' for the current one")
+        return given
+
     @field_validator("http_address")
     @classmethod
     def _check_http_address(cls, address: str) -> str:
         host, separator, port = address.rpartition(":")
-        if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
+        is_port = re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65_535
+        if not separator or not is_port or not _is_host(host.strip("[]")):
             raise ValueError(f"'{address}' is not host:port, such as 127.0.0.1:8080")
         return address
 
@@ -512,6 +520,14 @@ def _matches(name: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
+def _is_host(host: str) -> bool:
+    """Whether it may be the name or the address of a host."""
+    try:
+        return bool(host.encode("idna")) and re.search(r"[\s/@?#\x00-\x1f\x7f]", host) is None
+    except UnicodeError:  # an empty or a long part
+        return False
+
+
 def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> Settings:
     """Settings from flags, environment and file.
 
@@ -519,7 +535,9 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         UsageError: names every field that cannot be used, its value's fault, and what to write.
     """
     if config_file is not None and not config_file.is_file():
-        why = "is a directory; name the YAML file in it" if config_file.is_dir() else "there is no such file"
+        why = "there is no such file"
+        if config_file.exists():
+            why = f"is {'a directory' if config_file.is_dir() else 'no regular file'}; name a YAML file"
         raise UsageError(f"--config {config_file}: {why}")
     try:
         found = _settings_class(config_file)(**dict(flags or {}))
@@ -529,7 +547,7 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
         _raise_usage_error(error)
     except SettingsError as error:  # of the environment, where kafka alone is decoded before it is checked
         raise UsageError(f"kafka: {_NO_JSON_OBJECT}: {error.__cause__}") from error
-    except (ValueError, TypeError, OSError) as error:  # a file that is no map, no text, or cannot be read
+    except (ValueError, TypeError, OSError, RecursionError) as error:  # a file that is no map, no text, or unreadable
         raise UsageError(f"{config_file or 'settings'}: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):

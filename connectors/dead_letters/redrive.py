@@ -169,10 +169,12 @@ class Redrive:
         try:
             in_hand.commit.result()
         except KafkaException as exception:
-            self._send_again(in_hand.items, in_hand.producer, exception.args[0])
+            error: KafkaError = exception.args[0]
         else:
             self._attempts = 0
             self._pace.sent(self._count(in_hand.items))
+            return
+        self._send_again(in_hand.items, in_hand.producer, error)  # outside of the handler, as in `_produce`
 
     def _item(self, message: Message) -> Item:
         if self._redriven and (message.offset() or 0) in self._redriven.get(message.partition() or 0, _NO_OFFSETS):
@@ -228,7 +230,7 @@ class Redrive:
             # Those reports that are here already: in the commit's thread each of them asks for the interpreter.
             producer.poll(0)
         except KafkaException as exception:
-            self._send_again(items, producer, exception.args[0])
+            error: KafkaError = exception.args[0]
         except BaseException:  # a Ctrl-C: readers of the destinations are not to wait for the time-out
             with suppress(KafkaException):
                 producer.abort_transaction(_CALL_TIMEOUT_S)
@@ -236,6 +238,8 @@ class Redrive:
         else:
             commit = self._executor.submit(until_answered, producer.commit_transaction)
             self._in_hand = InHand(items, producer, commit)
+            return
+        self._send_again(items, producer, error)
 
     def _produce(self, producer: Producer, items: Sequence[Item]) -> None:
         """The messages, and what is noted of them."""

@@ -65,7 +65,11 @@ def running_sidecar(bootstrap_servers: str, directory: Path) -> Iterator[Path]:
             yield log_path
         finally:
             process.terminate()
-            process.wait(timeout=10)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:  # its stores are gone with the directory
+                process.kill()
+                process.wait()
 
 
 def _environment() -> dict[str, str]:

@@ -10,8 +10,9 @@ A thread takes what has come meanwhile and, for as long as nothing goes wrong,
 A record that Kafka refuses fails its own request: the transaction is aborted, and each request goes alone. So does one
 that its partition does not take in time: the requests of the others are written again without it, and as long as its
 topic is suspected, nobody waits for it again for so long. When Kafka does not answer, nothing is done, and that is
-certain until the commit is asked for. After that it is not known, and the next transaction begins with new clients:
-making them ends the one that is left, for good or for ill, and the ledger tells which.
+certain until the commit is asked for, but for what an earlier request with the same key has done. After that it is not
+known, and the next transaction begins with new clients: making them ends the one that is left, for good or for ill, and
+the ledger tells which.
 """
 
 import queue
@@ -61,7 +62,8 @@ class NothingDoneError(Exception):
 
 
 class NotKnownError(Exception):
-    """Kafka has not answered the commit; whether it has been done is settled with the next request."""
+    """Kafka has not answered the commit, which is settled with the next request; or, where the request has a key, does
+    not even tell whether that was carried out before."""
 
 
 class KeyReusedError(Exception):
@@ -216,13 +218,20 @@ class AtOnce:
         """Carry out what has come, and tell everybody."""
         unkeyed = [work for work in works if not work.key]
         keyed, repeats = _first_of_each_key([work for work in works if work.key])
+        is_ledger_read = False
         try:
             scheduler = self._open()
             if unkeyed:  # before those that wait for the ledger, which another's open transaction may hold up
                 self._write(scheduler, unkeyed)
-            if left := self._not_done_before(keyed):
+            left = self._not_done_before(keyed)
+            is_ledger_read = True
+            if left:
                 self._write(self._open(), left)
-        except (NothingDoneError, NotKnownError) as error:
+        except NothingDoneError as error:
+            not_told = NotKnownError(f"Kafka does not tell whether a request with this key was carried out: {error}")
+            for work in works:
+                work.fail(not_told if work.key and not is_ledger_read else error)
+        except NotKnownError as error:
             for work in works:
                 work.fail(error)
         else:
@@ -394,7 +403,7 @@ class AtOnce:
             self._abort(scheduler)
             raise NothingDoneError(error.str()) from failure
         self._forget()
-        raise NotKnownError(error.str()) from failure
+        raise NotKnownError(f"Kafka has not answered the commit: {error.str()}") from failure
 
 
 def _first_of_each_key(works: Sequence[Work]) -> tuple[list[Work], list[Work]]:

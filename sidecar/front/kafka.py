@@ -89,10 +89,12 @@ class FrontKafka:
         except NothingDoneError as error:
             raise ProblemError(Kind.UNAVAILABLE, f"Kafka does not answer, nothing was done: {error}") from None
         except NotKnownError as error:
-            raise ProblemError(
-                Kind.UNKNOWN_OUTCOME,
-                f"Kafka has not answered the commit ({error}); repeat the request with the same Idempotency-Key",
-            ) from None
+            again = (
+                "repeat the request with the same Idempotency-Key"
+                if work.key
+                else "it may or may not have been done; with an Idempotency-Key a repeated request is harmless"
+            )
+            raise ProblemError(Kind.UNKNOWN_OUTCOME, f"{error}; {again}") from None
         except KeyReusedError:
             raise ProblemError(
                 Kind.KEY_REUSED, "this Idempotency-Key has come with another body before; take a new key"

@@ -1,8 +1,9 @@
 """Which Idempotency-Keys have come, and what became of their requests: a topic of ours.
 
 An entry is written in the transaction that also writes the records of the request: either both are there, or neither.
-The topic keeps a day; memory keeps the newest entries of it, up to `CACHE_MAX_BYTES`. Whoever starts reads the last day
-of the topic, and from then on what has been written since, by others (replicas of the sidecar) as well.
+The topic keeps a day; memory keeps the newest entries of it, up to `CACHE_MAX_BYTES`. Whoever starts reads the end of
+the topic, as much as memory keeps and no more than the last day, and from then on what has been written since, by
+others (replicas of the sidecar) as well.
 """
 
 from collections import OrderedDict
@@ -73,6 +74,11 @@ class KeyLedger:
         self._read_until: int | None = None
         """The offset that is to be read next; None: it has not been opened."""
 
+    @property
+    def _offsets_kept(self) -> int:
+        """So far from its end the topic may have entries that memory has room for: each may have a marker behind it."""
+        return 2 * (self._cache_max_bytes // (_ENTRY_BYTES + _WRITTEN_BYTES) + 1)
+
     def reopen(self) -> None:
         """It has not taken an entry: the topic may have been deleted, and is made, and read, anew."""
         self._read_until = None
@@ -96,7 +102,7 @@ class KeyLedger:
         for place, (begin, end) in self._cluster.settled_ends([self.topic], _SETTLED_WITHIN_S).items():
             if self._read_until is None or end < self._read_until:  # a topic that has been made anew begins anew
                 first = self._cluster.first_since(place, now_ms - KEPT_MS - _CLOCKS_DIFFER_MS)
-                self._read_until = end if first is None else first
+                self._read_until = end if first is None else max(first, end - self._offsets_kept)
             known = max(begin, self._read_until)
             if known < end:
                 with self._cluster.scan({place: (known, end)}, lambda: _BATCH) as batches:

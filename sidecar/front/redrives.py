@@ -261,7 +261,9 @@ def redrives_router(kafka: FrontKafka, jobs: Jobs) -> APIRouter:
         response_model=RedriveAnswer,
         responses={
             202: {"model": RedriveAnswer, "description": "It takes longer; Location tells how far it is."},
-            **described(Kind.NO_SUCH_GROUP, Kind.IN_PROGRESS, Kind.INVALID, Kind.TOO_MANY, Kind.REFUSED),
+            **described(
+                Kind.NO_SUCH_GROUP, Kind.IN_PROGRESS, Kind.INVALID, Kind.TOO_MANY, Kind.REFUSED, Kind.UNKNOWN_OUTCOME
+            ),
         },
     )
     async def redrive(group: Group, response: Response, wanted: RedriveRequest | None = None) -> RedriveAnswer:
@@ -269,10 +271,14 @@ def redrives_router(kafka: FrontKafka, jobs: Jobs) -> APIRouter:
         job = Job(group, wanted, chosen_by(wanted.filter))
         job.group = await answered(checks.run(lambda: kafka.dead_letters().check(group, wanted.to)))
         jobs.add(job)
-        log.info("redrive begun", redrive=job.id, group=job.group, **wanted.model_dump(exclude_defaults=True))
+        # A filter holds keys and headers of messages, which are in no log.
+        asked = wanted.model_dump(exclude_defaults=True, exclude={"filter"})
+        log.info("redrive begun", redrive=job.id, group=job.group, is_filtered=bool(wanted.filter), **asked)
         await asyncio.wait([asyncio.create_task(carry_out(job))], timeout=ANSWERED_AFTER_S)
         if isinstance(job.error, DeadLettersError):
             problem = problem_of(job.error)
+            if problem.kind is Kind.UNAVAILABLE and not wanted.dry_run:  # some may have moved by then
+                problem.kind = Kind.UNKNOWN_OUTCOME
             problem.more["redrive"] = job.id
             raise problem
         response.headers["Location"] = f"/api/v1/redrives/{job.id}"

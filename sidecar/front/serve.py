@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from prometheus_client import CollectorRegistry
 
 from sidecar.clock import SystemClock
 from sidecar.front.app import make_front
@@ -65,7 +64,7 @@ def serve(settings: Settings, listener: socket.socket, address: str, go: Connect
         address: where the process that delivers answers.
         go: tells when the sidecar's identity is its own: only then may anything be done in its name.
     """
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until uvicorn handles it
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until the server does
     os.setpgid(0, 0)  # a terminal's Ctrl-C is for the sidecar, which tells us
     _be_known()
     threading.Thread(target=_end_with_the_sidecar, name="lifeline", daemon=True).start()
@@ -79,8 +78,10 @@ def serve(settings: Settings, listener: socket.socket, address: str, go: Connect
     clock = SystemClock()
     live = SeveralProcesses(settings, [sidecar], clock, Backlog(settings, clock))
     events, redrives = Events(live.status), Jobs()
-    app = make_front(settings, make_relay_to_one(sidecar, CollectorRegistry()), kafka, live, events, redrives)
-    Server(server_config(app), events, redrives).run(sockets=[listener])
+    app = make_front(settings, make_relay_to_one(sidecar), kafka, live, events, redrives)
+    server = Server(server_config(app), events, redrives)
+    signal.signal(signal.SIGTERM, server.handle_exit)  # uvicorn's own; at its end it raises the signal once more
+    server.run(sockets=[listener])
     redrives.close()
 
 

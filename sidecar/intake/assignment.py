@@ -224,6 +224,7 @@ class Assignment:
         except Exception as error:  # noqa: BLE001
             self._failure = error
             return
+        self._health.partitions_revoked()
         self._metrics.rebalances.labels("revoked").inc()
         log.info("partitions revoked", partitions=_names(places))
 

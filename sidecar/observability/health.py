@@ -7,7 +7,7 @@ Several may hold at once; the first of this table is told.
     stopping     a stop was asked for
     broker_away  no broker answers
     stuck        a schedule topic is gone, or may not be read any more
-    starting     no partitions are assigned: not yet, or not again since the clients were lost
+    starting     no partitions are assigned: not yet, or not again since a rebalance began or the clients were lost
     stuck        a partition waits for an operator, cannot be opened and is tried again, or takes nothing in
     disk_full    intake is paused, or a partition closed, for want of disk; delivery of what is stored goes on
     recovering   what is committed is read again, and how far that has come
@@ -120,8 +120,10 @@ class Health:
     """What a start is doing."""
     assigned: bool = False
     """Whether the group has assigned partitions to this session, or none where others have them all."""
-    session_ended_ms: float | None = None
-    """When the session ended that had them, until the next one has; None: there is none."""
+    unassigned_since_ms: float | None = None
+    """Since when they are gone, with the session or for a rebalance, until there are some again; None: they are not."""
+    is_rebalancing: bool = False
+    """Whether they are gone for a rebalance."""
     places: frozenset[Place] = frozenset()
     """The topics and partitions that are read."""
     leaderless: frozenset[Place] = frozenset()
@@ -183,13 +185,23 @@ class Health:
     def partitions_assigned(self) -> None:
         """The group has assigned partitions, or none."""
         self.assigned = True
-        self.session_ended_ms = None
+        self.unassigned_since_ms = None
+        self.is_rebalancing = False
+
+    def partitions_revoked(self) -> None:
+        """The group has taken all partitions back: it assigns them anew once every member has joined."""
+        self._unassigned()
+        self.is_rebalancing = True
 
     def session_ended(self) -> None:
         """The clients are gone, and with them the partitions; new ones may follow."""
+        self._unassigned()
+        self.is_rebalancing = False
+
+    def _unassigned(self) -> None:
         if self.assigned:
             self.assigned = False
-            self.session_ended_ms = self.clock.monotonic_ms()
+            self.unassigned_since_ms = self.clock.monotonic_ms()
 
     def turned(self) -> None:
         """The loop is turning."""
@@ -205,8 +217,11 @@ class Health:
     def knows_due(self, in_ms: int | None) -> None:
         """The oldest record that waits falls due in so long (below 0: is due); None: none waits.
 
-        Told ahead, because a loop that waits for Kafka cannot tell what falls due meanwhile.
+        Told ahead, because a loop that waits for Kafka cannot tell what falls due meanwhile. In a rebalance nobody has
+        the partitions, and what was known before it stands.
         """
+        if self.is_rebalancing and in_ms is None:
+            return
         self.oldest_due_at_ms = None if in_ms is None else self.clock.monotonic_ms() + in_ms
 
     def broker_answers(self) -> None:
@@ -323,6 +338,8 @@ class Health:
         if self.unreadable:
             return self._of_topics()
         if not self.assigned:
+            if self.is_rebalancing and not self._broker_words():
+                return Verdict(State.STARTING, _REBALANCING + self._has_waited(), _REBALANCING_REMEDY)
             words = (self._broker_words() or self.phase) + self._has_waited()
             return Verdict(State.STARTING, words, rival.remedy if (rival := self.rival) else self.broker_remedy)
         return self._of_partitions() or self._of_delivery()
@@ -341,7 +358,7 @@ class Health:
 
     @property
     def _has_been_assigned(self) -> bool:
-        return self.assigned or self.session_ended_ms is not None
+        return self.assigned or self.unassigned_since_ms is not None
 
     def _has_waited(self) -> str:
         """What to add while nothing is delivered; empty while nothing is due."""
@@ -456,12 +473,12 @@ class Health:
             reasons.append("stopping")
         if not self.is_alive():
             reasons.append(f"stuck: the loop has not turned for {_seconds(self.since_turn_ms)}")
-        now_ms, ended_ms = self.clock.monotonic_ms(), self.session_ended_ms
+        now_ms, since_ms = self.clock.monotonic_ms(), self.unassigned_since_ms
         if not self._has_been_assigned:
             reasons.append(self._broker_told() or "starting: no partitions assigned yet")
-        elif ended_ms is not None and now_ms - ended_ms > BROKER_AWAY_GRACE_MS:
-            told = self._broker_told() or self.phase
-            reasons.append(f"no partitions have been assigned again for {(now_ms - ended_ms) / 1000:.0f} s: {told}")
+        elif since_ms is not None and now_ms - since_ms > BROKER_AWAY_GRACE_MS:
+            told = self._broker_told() or (_REBALANCING if self.is_rebalancing else self.phase)
+            reasons.append(f"no partitions have been assigned again for {(now_ms - since_ms) / 1000:.0f} s: {told}")
         elif self.broker_silent_ms > BROKER_AWAY_GRACE_MS:
             reasons.append(f"kafka has not answered for {self.broker_silent_ms / 1000:.0f} s: {self._broker_told()}")
         reasons += [f"{topic} {cause.words}" for topic, cause in sorted(self.unreadable.items())]
@@ -492,6 +509,11 @@ _STORED_GOES_ON = "what is stored is delivered all the same"
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"
 _NOTHING_ASSIGNED = "no partitions are assigned to it; other members of the group have them all"
+_REBALANCING = "the group is in a rebalance, which waits until every member has joined it"
+_REBALANCING_REMEDY = (
+    "if it lasts, 'kafka-consumer-groups.sh --describe --members --state' names the members: end the one that does not "
+    "join. Without that, Kafka drops it after its max.poll.interval.ms"
+)
 _NO_RIGHTS = "authorization failed"
 """Librdkafka's words for every refusal of the brokers' authorizer."""
 _RIGHTS_REMEDY = "give the sidecar's login the rights that docs/security.md lists; it is tried again"

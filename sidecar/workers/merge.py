@@ -124,20 +124,37 @@ def merge_cancel(_query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
     return _refusal(concerned) or _of_none(others)
 
 
-def merge_switches(switched: dict[str, Any]) -> Merge:
-    """How the switches stand, or stand now: the same with every worker.
+def merge_switches(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
+    """How the switches stand: the same with every worker."""
+    return _refusal(answers) or answers[0].response()
+
+
+def merge_switched(switched: dict[str, Any]) -> Merge:
+    """How the switches stand now.
 
     Args:
         switched: takes what any worker has been switched to, so that those that are started anew start with it.
     """
 
     def merge(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
-        for answer in answers:
-            if answer.status == 200:
-                switched.update(answer.json())
-        return _refusal(answers) or answers[0].response()
+        done = [answer for answer in answers if answer.status == 200]
+        for answer in done:
+            switched.update(answer.json())
+        others = [answer.worker for answer in answers if answer not in done]
+        if not done or not others:
+            return _refusal(answers) or answers[0].response()
+        return ProblemError(
+            Kind.NO_ANSWER,
+            f"{_workers(answer.worker for answer in done)} switched, {_workers(others)} did not answer; one that is "
+            "started anew starts so. Repeat the request to be sure",
+        ).response()
 
     return merge
+
+
+def _workers(numbers: Iterable[int]) -> str:
+    told = [str(number) for number in numbers]
+    return f"worker{'s' if len(told) > 1 else ''} {', '.join(told)}"
 
 
 def worker_up() -> GaugeMetricFamily:

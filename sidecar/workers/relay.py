@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from sidecar.web.live import ANSWER_TIMEOUT_S
 from sidecar.web.problems import MEDIA_TYPE, Kind, ProblemError, add_problems
@@ -26,6 +26,7 @@ from sidecar.workers.merge import (
     merge_metrics,
     merge_pending,
     merge_readyz,
+    merge_switched,
     merge_switches,
 )
 from sidecar.workers.pace import Pace
@@ -75,29 +76,22 @@ def make_relay(workers: Sequence[WorkerAddress], own_metrics: CollectorRegistry,
     app.get("/metrics")(_paced(PROBE_REST, relay.all_of_them(merge_metrics(own_metrics), probe)))
     app.get(_PENDING)(_paced(STORE_REST, relay.all_of_them(merge_pending, store)))
     app.get("/api/v1/cancels/{partition}/{offset}")(relay.all_of_them(merge_cancel, store))
-    app.get("/api/v1/switches")(relay.all_of_them(merge_switches({}), store))
-    app.put("/api/v1/switches")(relay.all_of_them(merge_switches(switched), store))
+    app.get("/api/v1/switches")(relay.all_of_them(merge_switches, store))
+    app.put("/api/v1/switches")(relay.all_of_them(merge_switched(switched), store))
     app.api_route("/{path:path}", methods=_METHODS)(relay.any_of_them)
     return app
 
 
-def make_relay_to_one(worker: WorkerAddress, own_metrics: CollectorRegistry) -> FastAPI:
+def make_relay_to_one(worker: WorkerAddress) -> FastAPI:
     """The ASGI application for one process: what it says is said."""
     relay = _Relay([worker])
 
     async def probe(request: Request) -> Response:
         return await relay.one_of_them(request, PROBE_OF_ONE_TIMEOUT_S)
 
-    async def metrics(request: Request) -> Response:
-        answer = await probe(request)
-        if answer.status_code == 200:
-            answer = Response(bytes(answer.body) + generate_latest(own_metrics), 200, {**answer.headers})
-        return answer
-
     app = _app()
-    for path in ("/healthz", "/readyz"):
+    for path in ("/healthz", "/readyz", "/metrics"):
         app.get(path)(_paced(PROBE_REST, probe))
-    app.get("/metrics")(_paced(PROBE_REST, metrics))
     app.get(_PENDING)(_paced(STORE_REST, relay.any_of_them))
     app.api_route("/{path:path}", methods=_METHODS)(relay.any_of_them)
     return app

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from connectors.embedded import EmbeddedKafka
 from tests.support.browser import DESKTOP, PHONE, WRITE_IMAGES, Visit, visit
@@ -94,6 +95,47 @@ def test_a_message_is_cancelled_from_the_page(
         page.get_by_role("button", name="Show", exact=True).click()
         expect(page.locator("#pending-words")).to_have_text("2 pending")
         expect(page.locator("#pending li", has_text=HOSTILE)).to_be_visible()  # as a text
+
+
+def test_more_of_a_list_is_more_of_what_was_asked_for_however_often_it_is_pressed(
+    kafka: Kafka, prefix: str, sidecar: SidecarProcess, orders: str, browser: Browser
+) -> None:
+    kafka.produce([timed(prefix, orders, f"m{number}", ("TIMER_DELAY_SEC", 3_600)) for number in range(120)])
+    wait_until(lambda: sidecar.pending() == 120, "they wait")
+    with opened(browser, sidecar) as seen:
+        page, rows, words = seen.page, seen.page.locator("#pending li"), seen.page.locator("#pending-words")
+        page.get_by_role("button", name="Show", exact=True).click()
+        expect(words).to_have_text("120 pending, the first 50 shown")
+        page.evaluate("for (const _ of [1, 2]) document.getElementById('pending-more').click()")
+        expect(words).to_have_text("120 pending, the first 100 shown")
+        expect(rows).to_have_count(100)
+        page.get_by_label("Topic", exact=True).fill("typed, and not asked for")
+        page.locator("#pending-more").click()
+        expect(words).to_have_text("120 pending")
+        assert len(set(page.locator("#pending .what").all_inner_texts())) == 120
+
+
+def test_the_days_of_a_week_in_which_clocks_change_are_days(sidecar: SidecarProcess, browser: Browser) -> None:
+    """In Berlin 25 October 2026 has 25 hours; the 107th after Thursday's first is Monday's from nine."""
+    held: list[dict[str, list[str]]] = []
+
+    def answer(route: Route) -> None:
+        held.append(parse_qs(urlsplit(route.request.url).query))
+        begin, end, bucket = (int(held[-1][name][0]) for name in ("from", "to", "bucket"))
+        counts = [int(number == 106) for number in range((end - begin) // bucket)]
+        route.fulfill(json={"counts": counts, "total": 1, "overdue": 0})
+
+    sidecar.start()
+    with opened(browser, sidecar, timezone_id="Europe/Berlin") as seen:
+        page = seen.page
+        page.route("**/api/v1/wheel?*", answer)
+        page.clock.set_fixed_time("2026-10-22T08:00:00Z")
+        page.get_by_role("button", name="7 days").click()
+        cell = page.get_by_role("gridcell", name=re.compile("26 Oct.*09:00 to 10:00: 1 message"))
+        expect(cell).to_have_text("1")
+        expect(page.locator("#wheel .label.row")).to_have_text([re.compile(str(day)) for day in range(22, 29)])
+        expect(page.locator("#wheel .cell.now")).to_have_attribute("aria-label", re.compile("22 Oct.*10:00 to 11:00"))
+        assert (int(held[-1]["to"][0]) - int(held[-1]["from"][0])) // 3_600_000 == 7 * 24 + 1
 
 
 def test_what_was_rejected_is_shown_with_its_reason_and_redriven(

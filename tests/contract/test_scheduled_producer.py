@@ -117,6 +117,7 @@ def test_a_level_goes_to_its_topic_and_cannot_be_cancelled(
         ({"level": 0}, "levels are counted from 1"),
         ({"delay": timedelta.max}, "is too long; the longest is 36500d"),
         ({"delay": "1s", "headers": [("DELAY", "1")]}, "is an instruction to the sidecar"),
+        ({"delay": "1s", "headers": [("DELAY\0b", "1")]}, "has a NUL in it"),
     ],
 )
 def test_what_cannot_be_scheduled_is_refused_at_once(

@@ -115,8 +115,7 @@ def visit(
         color_scheme="dark" if dark else "light",
         java_script_enabled=scripts,
         locale="en-GB",
-        timezone_id="UTC",
-        **context_options,
+        **{"timezone_id": "UTC", **context_options},
     )
     try:
         seen = Visit(context.new_page())

@@ -14,7 +14,7 @@ from sidecar.intake.assignment import Assignment
 from sidecar.intake.progress import LastRead, Mark, NoLeader, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reopening import WAIT_MS_MIN
 from sidecar.intake.start_finder import StartFinder
-from sidecar.observability.health import Health
+from sidecar.observability.health import BROKER_AWAY_GRACE_MS, Health, State
 from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 
@@ -138,6 +138,38 @@ def test_what_cannot_be_opened_yet_is_assigned_and_paused_and_what_is_stopped_is
     assert bench.health.stopped == {"wheel-1": "who knows"}
     assert bench.count("timewheel_stopped_partitions") == 1
     assert bench.assignment.sources == []
+
+
+def test_while_the_group_is_in_a_rebalance_nothing_is_told_to_be_well() -> None:
+    bench = Bench()
+    health, clock = bench.health, bench.clock
+    bench.rebalance("on_assign", A)
+    health.knows_due(-5_000)
+    bench.rebalance("on_revoke", A)
+    health.knows_due(None)  # by this sidecar, which has no partition now
+    assert (health.verdict().state, health.behind_ms) == (State.STARTING, 5_000)
+    assert "the group is in a rebalance" in health.verdict().words
+    assert "kafka-consumer-groups.sh" in health.verdict().action
+    assert health.unready_reasons() == [], "most take a second"
+    clock.advance(BROKER_AWAY_GRACE_MS + 1_000)
+    health.turned()
+    (reason,) = health.unready_reasons()
+    assert reason.startswith("no partitions have been assigned again for 61 s: the group is in a rebalance")
+    bench.rebalance("on_assign")
+    health.knows_due(None)
+    assert (health.verdict().state, health.unready_reasons(), health.behind_ms) == (State.HEALTHY, [], 0)
+
+
+def test_a_session_that_ends_in_a_rebalance_has_lost_its_partitions_since_that_began() -> None:
+    bench = Bench()
+    bench.rebalance("on_assign", A)
+    bench.rebalance("on_revoke", A)
+    bench.clock.advance(BROKER_AWAY_GRACE_MS)
+    bench.health.session_ended()
+    bench.health.phase = "connects"
+    bench.health.turned()
+    bench.clock.advance(1_000)
+    assert bench.health.unready_reasons() == ["no partitions have been assigned again for 61 s: connects"]
 
 
 def test_a_partition_that_failed_and_then_has_to_stop_is_not_read() -> None:

@@ -190,7 +190,7 @@ def test_a_key_behind_another_replicas_open_transaction_is_waited_for(
     third.settle([too_early, without])
     assert answered == ["without", "too early"], "what has no key does not wait"
     assert len(without.done.result(0).written) == 1
-    with pytest.raises(NothingDoneError, match="stays open"):
+    with pytest.raises(NotKnownError, match="stays open"):
         too_early.done.result(0)
     other.abort_transaction(1)
     third.settle([again])
@@ -213,7 +213,7 @@ def test_a_key_that_comes_twice_at_once_waits_once_for_a_kafka_that_is_away(benc
     bench.kafka.make_unavailable(60_000)
     works = [work("a", key="k") for _ in range(4)]
     bench.start().settle(works)
-    assert all(isinstance(one.done.exception(0), NothingDoneError) for one in works)
+    assert all(isinstance(one.done.exception(0), NotKnownError) for one in works)
     assert bench.kafka.clock.monotonic_ms() - began_ms < 10_000
 
 
@@ -365,11 +365,12 @@ def test_while_kafka_is_away_nothing_is_done_and_that_is_certain(bench: Bench) -
     at_once = bench.start()
     at_once.settle([work("before", key="k0")])
     bench.kafka.make_unavailable(60_000)
-    lost = [work("a"), work("b", key="k")]
-    at_once.settle(lost)
-    for one in lost:
-        with pytest.raises(NothingDoneError):
-            one.done.result(0)
+    lost, lost_key = work("a"), work("b", key="k")
+    at_once.settle([lost, lost_key])
+    with pytest.raises(NothingDoneError):
+        lost.done.result(0)
+    with pytest.raises(NotKnownError):  # not what an earlier one with this key has done
+        lost_key.done.result(0)
     bench.kafka.clock.advance(60_000)
     again = work("b", key="k")
     at_once.settle([again])
@@ -407,7 +408,7 @@ def test_a_ledger_that_takes_nothing_fails_what_has_a_key_alone(bench: Bench) ->
     bench.kafka.take_leader(NAMES.idempotency, 0, 600_000)
     keyed, without_key = work("b", key="k"), work("c")
     at_once.settle([keyed, without_key])
-    with pytest.raises(NothingDoneError):
+    with pytest.raises(NotKnownError):
         keyed.done.result(0)
     assert without_key.done.result(0).written
     bench.kafka.clock.advance(600_000)
@@ -429,6 +430,34 @@ class Scanned:
             add(ledger, raw)
 
         monkeypatch.setattr(KeyLedger, "_add", counted)
+
+
+def test_while_kafka_is_silent_nobody_says_that_nothing_was_done_under_a_key(bench: Bench) -> None:
+    at_once = bench.start()
+    at_once.settle([work("first", key="k0")])
+    bench.kafka.faults.policy = lambda at, _process: TIME_OUT if at == "commit_transaction:after" else None
+    at_once.settle([work("a", key="k")])  # it is there, and nobody knows
+    bench.kafka.faults.stop()
+    bench.kafka.make_unavailable(60_000)
+    again, without_key = work("a", key="k"), work("b")
+    at_once.settle([again, without_key])
+    with pytest.raises(NotKnownError, match="whether a request with this key"):
+        again.done.result(0)
+    with pytest.raises(NothingDoneError):
+        without_key.done.result(0)
+    bench.kafka.clock.advance(60_000)
+    assert bench.scheduled() == {b"first": 1, b"a": 1}
+
+
+def test_of_the_ledger_no_more_is_read_than_memory_keeps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = bench.start()
+    for number in range(20):
+        at_once.settle([work("a", key=f"k{number}")])
+    scanned, again = Scanned(monkeypatch), work("a", key="k17")
+    bench.cache_max_bytes = 3 * 650
+    bench.start().settle([again])
+    assert again.done.result(0).is_replay
+    assert scanned.entries == 4
 
 
 def test_the_ledger_is_not_read_again_after_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,50 @@ def test_a_stop_that_comes_before_the_forked_process_has_begun_ends_it() -> None
     assert ended.stdout == "-15\n", ended.stderr
 
 
+STOPPED = """
+import os, signal, socket
+from sidecar.front import serve
+from sidecar.front.process import FrontProcess
+from sidecar.settings import load_settings
+
+told, tell = os.pipe()
+
+class Kafka:
+    def __init__(self, settings):
+        pass
+
+    def settle_earlier_life(self):
+        pass
+
+class Jobs(serve.Jobs):
+    def close(self):
+        super().close()
+        os.write(tell, b"closed")
+
+async def app(scope, receive, send):
+    os.write(tell, b"asked")
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+serve.FrontKafka, serve.Jobs, serve.make_front = Kafka, Jobs, lambda *_: app
+public, own = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+front = FrontProcess(load_settings({}), public, own)
+front.start()
+with front:
+    client = socket.create_connection(public.getsockname())
+    client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+    print(os.read(told, 100).decode())
+    process = front._process
+print(os.read(told, 100).decode(), process.exitcode)
+"""
+
+
+def test_a_stop_waits_for_the_transactions_of_redrives() -> None:
+    """Uvicorn raises the signal once more at its end, and whoever handled it before has the last word."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "asked\nclosed 0\n", ended.stderr
+
+
 NOT_FORKED = """
 import socket
 from structlog.testing import capture_logs

@@ -76,6 +76,7 @@ def faults(answer: httpx.Response) -> dict[str, str]:
         ({"headers": {"UNIQ_KEY": "k" * 1_025}}, "headers", "more than 1024 bytes"),
         ({"headers": {"UNIQ_KEY": "ä" * 513}}, "headers", "more than 1024 bytes"),
         ({"headers": {"DELAY": "1"}}, "headers", "is an instruction to the sidecar"),
+        ({"headers": {"DELAY\0b": "1"}}, "headers", "has a NUL in a name"),
         ({"headers": {"REAL_QID": "x"}}, "headers", "REAL_QID is 'x', which is not a partition number"),
         ({"headers": {"REAL_QID": None}}, "headers", "REAL_QID is null, which is not a partition number"),
         ({"headers": {"a": {"base64": "!"}}}, "headers", "is not base64 text"),
@@ -329,7 +330,7 @@ def test_a_kafka_that_is_away_is_told_in_bounded_time(app: FastAPI) -> None:
     assert time.monotonic() - began_s < 15
     for answer, kind in (
         (single, "unknown-outcome"),
-        (keyed, "unavailable"),
+        (keyed, "unknown-outcome"),
         (many, "unavailable"),
         (cancel, "unknown-outcome"),
     ):

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from connectors.dead_letters import DeadLetters, Filter
+from connectors.dead_letters.errors import NotAnsweredError
 from connectors.testing import InMemoryKafka
 from sidecar.front.app import make_api
 from sidecar.front.kafka import FrontKafka
@@ -94,6 +95,24 @@ def test_a_redrive_that_has_failed_holds_none_of_its_clients(
     job.run(kafka)
     assert (job.state, job.answer().reason, job.has_ended.is_set()) == (State.FAILED, "no", True)
     assert [one() for one in held] == [None]
+
+
+@pytest.mark.parametrize(("is_dry", "kind"), [(False, "unknown-outcome"), (True, "unavailable")])
+def test_a_redrive_that_ends_for_want_of_answers_does_not_say_that_nothing_was_done(
+    kafka: FrontKafka, monkeypatch: pytest.MonkeyPatch, is_dry: bool, kind: str
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise NotAnsweredError("run it again, and it goes on where it stopped")
+
+    monkeypatch.setattr(DeadLetters, "redrive", silent)
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(make_api(Settings(), kafka))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+            answer = await client.post("/dead-letters/billing/redrive", json={"dry_run": is_dry})
+            assert (answer.status_code, answer.json()["type"]) == (503, f"/api/v1/problems/{kind}")
+
+    asyncio.run(main())
 
 
 def test_no_redrive_begins_once_all_have_been_asked_to_stop() -> None:

@@ -124,7 +124,21 @@ def test_no_brokers_and_no_replicas_are_refused() -> None:
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refused({}, tmp_path / "absent.yaml") == f"--config {tmp_path}/absent.yaml: there is no such file"
-    assert refused({}, tmp_path) == f"--config {tmp_path}: is a directory; name the YAML file in it"
+    assert refused({}, tmp_path) == f"--config {tmp_path}: is a directory; name a YAML file"
+
+
+def test_a_file_that_is_no_regular_one_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert refused({}, tmp_path / "fifo") == f"--config {tmp_path}/fifo: is no regular file; name a YAML file"
+
+
+def test_a_file_that_is_nested_without_end_is_named(config_file: Path) -> None:
+    config_file.write_text("[" * 3_000)
+    assert refused({}, config_file).startswith(f"{config_file}: ")
+
+
+def test_an_empty_data_dir_is_not_the_current_one() -> None:
+    assert refused({"data_dir": ""}) == "data_dir: is empty; name a directory, '.' for the current one"
 
 
 def test_a_file_that_cannot_be_read_is_named(config_file: Path, environment: pytest.MonkeyPatch) -> None:
@@ -473,7 +487,11 @@ def test_any_other_address_needs_a_token(environment: pytest.MonkeyPatch, addres
 
 
 @pytest.mark.parametrize(
-    "address", ["", "8080", ":8080", "localhost", "localhost:", "localhost:http", "127.0.0.1:65536", "127.0.0.1:²"]
+    "address",
+    [
+        *("", "8080", ":8080", "localhost", "localhost:", "localhost:http", "127.0.0.1:65536", "127.0.0.1:²"),
+        *("foo..bar:80", "a b:80", "http://localhost:80", f"{'a' * 64}:80", "a\n:80"),
+    ],
 )
 def test_an_address_is_host_and_port(address: str) -> None:
     assert refused({"http_address": address}) == f"http_address: '{address}' is not host:port, such as 127.0.0.1:8080"

@@ -18,6 +18,7 @@ from sidecar.workers.merge import (
     merge_metrics,
     merge_pending,
     merge_readyz,
+    merge_switched,
     merge_switches,
 )
 from sidecar.workers.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, backoff_s
@@ -220,21 +221,29 @@ def test_a_cancel_is_not_called_anybody_elses_while_a_worker_is_silent() -> None
 def test_switches_are_told_as_by_one_and_kept_for_those_that_start_later() -> None:
     switched: dict[str, Any] = {}
     on = {"stop_enqueue": True, "stop_dequeue": False}
-    response = merge_switches(switched)({}, [answer(1, on), answer(2, on)])
+    response = merge_switched(switched)({}, [answer(1, on), answer(2, on)])
     assert (response.status_code, told(response)) == (200, on)
+    assert switched == on
+    assert told(merge_switches({}, [answer(1, on), answer(2, on)])) == on
+    assert merge_switches({}, [answer(1, on), Answer(2, 0)]).status_code == 503
+
+
+def test_a_switch_that_one_worker_has_not_heard_of_is_kept_and_who_has_is_told() -> None:
+    switched: dict[str, Any] = {}
+    on = {"stop_enqueue": True}
+    response = merge_switched(switched)({}, [answer(1, on), Answer(2, 0), answer(3, on)])
+    assert (response.status_code, told(response)["type"]) == (504, "/api/v1/problems/no-answer")
+    assert "workers 1, 3 switched, worker 2 did not answer" in told(response)["detail"]
     assert switched == on
 
 
-def test_a_switch_that_one_worker_has_not_heard_of_is_refused_and_kept() -> None:
-    switched: dict[str, Any] = {}
-    response = merge_switches(switched)({}, [answer(1, {"stop_enqueue": True}), Answer(2, 0)])
-    assert response.status_code == 503
-    assert switched == {"stop_enqueue": True}
+def test_a_switch_that_no_worker_has_heard_of_is_refused() -> None:
+    assert merge_switched({})({}, [Answer(1, 0), Answer(2, 0)]).status_code == 503
 
 
 def test_a_switch_that_is_refused_changes_nothing() -> None:
     switched: dict[str, Any] = {}
-    assert merge_switches(switched)({}, [answer(1, {"detail": []}, 422)] * 2).status_code == 422
+    assert merge_switched(switched)({}, [answer(1, {"detail": []}, 422)] * 2).status_code == 422
     assert switched == {}
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import RedirectResponse
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from sidecar.web.listening import listen
 from sidecar.web.server import WebServer
@@ -167,9 +167,7 @@ def ask_one(place: Somewhere, *requests: tuple[str, str], **headers: str) -> lis
     """Requests to the relay of a sidecar that is one process."""
 
     async def all_of_them() -> list[httpx.Response]:
-        registry = CollectorRegistry()
-        Counter("timewheel_front", "Of the front.", registry=registry)
-        transport = httpx.ASGITransport(make_relay_to_one(place, registry))
+        transport = httpx.ASGITransport(make_relay_to_one(place))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return [await client.request(method, path, headers=headers) for method, path in requests]
 
@@ -195,7 +193,7 @@ def test_a_process_that_hangs_is_told_of_soon(monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_a_header_that_no_worker_needs_does_not_reach_it(places: list[Somewhere]) -> None:
-    transport = httpx.ASGITransport(make_relay_to_one(places[0], CollectorRegistry()))
+    transport = httpx.ASGITransport(make_relay_to_one(places[0]))
 
     async def run() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -15,11 +15,12 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 // --- pending ---------------------------------------------------------------------------------------------------------
 
 let span = null; // [from, to] of a cell of the heat map
-let following = null; // where the next page begins
+let listed = new URLSearchParams(); // what the list is of, whatever has been typed since
+let following = null; // where its next page begins
+let pendingAsked = 0;
 
-const loadPending = async (from = null) => {
+const loadPending = () => {
   const query = new URLSearchParams({ limit: PAGE });
-  if (from) query.set("after", from);
   const topic = byId("pending-topic").value.trim();
   const id = byId("pending-id").value.trim();
   if (topic) query.set("topic", topic);
@@ -29,9 +30,18 @@ const loadPending = async (from = null) => {
     query.set("to", span[1]);
     query.set("by", "act_ms"); // as the cell has counted them
   }
+  listed = query;
+  return loadPage(null);
+};
+
+const loadPage = async (from) => {
+  const mine = ++pendingAsked;
+  const query = new URLSearchParams(listed);
+  if (from) query.set("after", from);
   const words = byId("pending-words");
   try {
     const told = await ask("GET", `pending?${query}`);
+    if (mine !== pendingAsked) return; // pressed once more meanwhile
     const list = byId("pending");
     const before = from ? list.children.length : 0; // the total counts from this page on
     if (!from) list.replaceChildren();
@@ -43,6 +53,7 @@ const loadPending = async (from = null) => {
     const rest = following ? `, the first ${count(list.children.length)} shown` : "";
     setText(words, total ? `${count(total)} pending${when}${rest}` : `Nothing is pending${when}.`);
   } catch (error) {
+    if (mine !== pendingAsked) return;
     setText(words, error.message);
   }
   byId("pending-any-time").hidden = span === null;
@@ -79,7 +90,7 @@ const cancel = async (message, row, pressed) => {
 
 const OUTCOMES = {
   cancelled: "Cancelled.",
-  too_late: "Too late: it has been delivered.",
+  too_late: "Too late: it has been delivered, rejected or cancelled before.",
   unknown: "No such message is pending any more.",
 };
 
@@ -100,6 +111,7 @@ const outcome = async (told) => {
 
 let group = null;
 let after = null;
+let lettersAsked = 0;
 
 const loadGroups = async () => {
   const words = byId("dead-words");
@@ -145,14 +157,17 @@ const showLetters = async (name) => {
 };
 
 const moreLetters = async () => {
+  const mine = ++lettersAsked;
   const query = new URLSearchParams({ limit: LETTERS, preview_bytes: PREVIEW_BYTES });
   if (after) query.set("after", after);
   try {
     const told = await ask("GET", `dead-letters/${encodeURIComponent(group)}?${query}`, undefined, 60_000);
+    if (mine !== lettersAsked) return;
     byId("letters").append(...told.letters.map(letterRow));
     after = told.next;
     byId("letters-more").hidden = !after;
   } catch (error) {
+    if (mine !== lettersAsked) return;
     setText(byId("dead-words"), error.message);
   }
 };
@@ -252,7 +267,7 @@ export const startLists = () => {
     span = null;
     loadPending();
   });
-  byId("pending-more").addEventListener("click", () => loadPending(following));
+  byId("pending-more").addEventListener("click", () => loadPage(following));
   byId("dead-read").addEventListener("click", loadGroups);
   byId("letters-more").addEventListener("click", moreLetters);
 };

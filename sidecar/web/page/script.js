@@ -30,7 +30,6 @@ const show = (told) => {
   const isFirst = heardAt === 0;
   heardAt = Date.now();
   byId("token").hidden = true;
-  byId("main").classList.remove("stale");
   byId("connection").dataset.live = "yes";
   setText(byId("connection"), `live, ${timeOfDay(told.at_ms)}`);
   setText(byId("version"), told.version);

@@ -44,11 +44,40 @@ const groupsAreRows = () => (zoom === "week" ? !narrow.matches : zoom === "day" 
 
 const two = (number) => String(number).padStart(2, "0");
 const hourAndMinute = (ms) => timeOfDay(ms).slice(0, 5);
-const cellTime = (number) => from + number * shape().cell;
+
+/** When a cell begins; it goes up to where the next one does. A day of the week has 23 or 25 hours where clocks change. */
+const cellTime = (number) => {
+  const { cell, inGroup } = shape();
+  if (zoom !== "week") return from + number * cell;
+  const at = new Date(from);
+  at.setDate(at.getDate() + Math.floor(number / inGroup));
+  at.setHours(number % inGroup);
+  return at.getTime();
+};
+
+/** The cell of a time, or the nearest. */
+const cellAt = (ms) => {
+  const last = shape().total - 1;
+  let number = 0;
+  while (number < last && cellTime(number + 1) <= ms) number++;
+  return number;
+};
+
+/** What each cell holds, of equal stretches from the first cell on. */
+const inCells = (stretches) => {
+  const { cell, total } = shape();
+  const held = new Array(total).fill(0);
+  let number = 0;
+  for (const [stretch, messages] of stretches.entries()) {
+    while (number < total - 1 && cellTime(number + 1) <= from + stretch * cell) number++;
+    held[number] += messages;
+  }
+  return held;
+};
 
 const inWords = (number) => {
   const at = cellTime(number);
-  const end = at + shape().cell;
+  const end = cellTime(number + 1);
   const span = zoom === "minute" ? timeOfDay(at) : `${hourAndMinute(at)} to ${hourAndMinute(end)}`;
   const what = counts === null ? "not known" : counts[number] === 1 ? "1 message" : `${count(counts[number])} messages`;
   return `${date(at)}, ${span}: ${what}${end <= Date.now() ? ", past" : ""}`;
@@ -109,21 +138,20 @@ const build = () => {
     lines.push(line);
   }
   grid.replaceChildren(...lines);
-  chosen = Math.min(total - 1, Math.max(0, Math.floor((Date.now() - from) / shape().cell)));
+  chosen = cellAt(Date.now());
   paint();
   trail();
 };
 
 const paint = () => {
-  const { cell: cellMs } = shape();
   const now = Date.now();
   const most = Math.max(1, ...(counts ?? [0]));
   for (const [number, cell] of cells.entries()) {
-    const at = cellTime(number);
+    const [at, end] = [cellTime(number), cellTime(number + 1)];
     const kind = ["cell"];
     if (counts) kind.push(`heat-${heat(counts[number], most)}`);
-    if (at + cellMs <= now && !counts?.[number]) kind.push("past");
-    if (at <= now && now < at + cellMs) kind.push("now");
+    if (end <= now && !counts?.[number]) kind.push("past");
+    if (at <= now && now < end) kind.push("now");
     const name = kind.join(" ");
     if (cell.className !== name) cell.className = name;
     setText(cell, counts?.[number] ? few(counts[number]) : "");
@@ -146,7 +174,7 @@ const offer = (number) => {
   const held = counts?.[number] ?? 0;
   list.hidden = held === 0;
   if (held) setText(list, held === 1 ? "List this message" : `List these ${count(held)} messages`);
-  list.onclick = () => onList(cellTime(number), cellTime(number) + shape().cell);
+  list.onclick = () => onList(cellTime(number), cellTime(number + 1));
 };
 
 const open = (number) => {
@@ -164,7 +192,7 @@ const go = (name, ms, { focus = true } = {}) => {
   build();
   offer(-1);
   setText(byId("wheel-cell"), "");
-  if (came > from) chosen = Math.min(cells.length - 1, Math.floor((came - from) / shape().cell));
+  if (came > from) chosen = cellAt(came);
   if (focus) cells[chosen].focus({ preventScroll: true });
   load();
 };
@@ -196,11 +224,11 @@ const load = async () => {
   }
   const mine = ++asked;
   const { cell, total, everyMs } = shape();
-  const query = new URLSearchParams({ from, to: from + total * cell, bucket: cell });
+  const query = new URLSearchParams({ from, to: cellTime(total), bucket: cell });
   try {
     const told = await ask("GET", `wheel?${query}`, undefined, 8_000);
     if (mine !== asked) return;
-    counts = told.counts;
+    counts = inCells(told.counts);
     paint();
     const shown = counts.reduce((sum, one) => sum + one, 0);
     const overdue = told.overdue ? `; ${count(told.overdue)} should have gone out by now` : "";
