@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from connectors.dead_letters import DeadLetters
     from connectors.pending_receipt import PendingReceipt
     from connectors.producer import ScheduledProducer
-    from connectors.receipt import Receipt
-    from connectors.schedule_record import ScheduleError
+    from connectors.receipt import Receipt, ReceiptError
+    from connectors.schedule_record import RecordGoneError, ScheduleError
 
 _HOMES = {
     "AsyncScheduledProducer": "connectors.async_producer",
@@ -33,6 +33,8 @@ _HOMES = {
     "PendingReceipt": "connectors.pending_receipt",
     "ProtectedOptionError": "connectors.client_options",
     "Receipt": "connectors.receipt",
+    "ReceiptError": "connectors.receipt",
+    "RecordGoneError": "connectors.schedule_record",
     "RetryingConsumer": "connectors.consumer",
     "ScheduleError": "connectors.schedule_record",
     "ScheduledProducer": "connectors.producer",
@@ -51,6 +53,8 @@ __all__ = [
     "PendingReceipt",
     "ProtectedOptionError",
     "Receipt",
+    "ReceiptError",
+    "RecordGoneError",
     "RetryingConsumer",
     "ScheduleError",
     "ScheduledProducer",

@@ -58,6 +58,8 @@ class AsyncScheduledProducer:
         clients: Clients | None = None,
         tracing: "TracerProvider | bool" = False,
     ) -> None:
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight is {max_in_flight}; the least is 1")
         clients = clients or KafkaClients()
         self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients, tracing=tracing)
         self._clock = clients.clock

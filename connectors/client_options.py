@@ -81,7 +81,10 @@ class ProtectedOptionError(ValueError):
 Protected = Mapping[str, tuple[Any, str]]
 """Option -> the value it has, and why."""
 
+_NESTED = {"default.topic.config": (None, "librdkafka has done away with it; what is in it goes beside the others")}
+
 SCHEDULING: Protected = {
+    **_NESTED,
     "partitioner": ("murmur2_random", "keys have to land where a Java producer puts them, and a cancel its message"),
     "enable.idempotence": (True, "a repeated request must not schedule twice"),
     "acks": ("all", "a receipt is given for what no broker's death can lose"),
@@ -93,6 +96,7 @@ SCHEDULING: Protected = {
 }
 
 RETRYING: Protected = {
+    **_NESTED,
     "enable.auto.commit": (False, "offsets are committed for what has been handled, and for nothing else"),
     "auto.commit.enable": (False, "offsets are committed for what has been handled, and for nothing else"),
     "enable.auto.offset.store": (False, "offsets are committed for what has been handled, and for nothing else"),
@@ -118,6 +122,11 @@ def for_producer(config: Mapping[str, Any]) -> dict[str, Any]:
 def for_consumer(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a consumer understands."""
     return {name: value for name, value in config.items() if name not in _PRODUCER_ONLY}
+
+
+def for_admin(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What every client understands."""
+    return for_producer(for_consumer(config))
 
 
 _SAME = {"all": ("-1",), "true": ("1", "t"), "false": ("0", "f")}

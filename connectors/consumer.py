@@ -91,19 +91,23 @@ class RetryingConsumer:
 
     Args:
         config: librdkafka's, with ``group.id``. Offsets are committed by the consumer alone, and only committed records
-            are read: these options cannot be changed.
+            are read: these options cannot be changed. ``auto.offset.reset`` says where to begin where nothing is
+            committed; should retention have removed what comes next, reading goes on with the oldest record that is
+            left. A ``group.instance.id`` gets a checksum of the topics behind it: once there is more to read, it is
+            another member, and gets its partitions when the one before has expired (``session.timeout.ms``).
         topics: to read; RocketMQ's logical names are understood.
         orderly: a partition's records one after the other; what fails is tried again in place.
-        model: BROADCASTING: every consumer gets every record, and what fails is dropped, with a warning. Positions are
-            remembered (in Kafka) where the consumer has a ``group.instance.id``; else each start begins as
-            ``auto.offset.reset`` says.
+        model: BROADCASTING: every consumer gets every record, and what fails is dropped, with a warning (in orderly
+            mode once it has been tried ``max_reconsume_times``, in place). Positions are remembered (in Kafka) where
+            the consumer has a ``group.instance.id``; else each start begins as ``auto.offset.reset`` says.
         concurrency: how many listener calls run at a time.
         max_reconsume_times: after which a record becomes a dead letter: 16; in orderly mode never, unless set.
         consume_timeout: after which a call counts as failed. A coroutine is cancelled. A thread cannot be: its record
             is sent back, its answer ignored, and it is missing until it returns (in orderly mode this is only logged).
         suspend: orderly mode: how long a partition rests after a failure; 10 ms to 30 s.
         stop_timeout: how long stopping waits for listeners. If Kafka does not answer then, the last commit is left out
-            after some seconds, and what was done since the one before comes again.
+            after some seconds, and what was done since the one before comes again. A rebalance waits 5 s: a record
+            whose listener takes longer is handled again by whoever gets its partition.
         max_in_flight: records of a partition that may be read and not done; at the most so many are seen again after a
             crash. Nor may they have more than 100 MiB.
         producer_config: librdkafka options for sending back, on top of what ``config`` says about the cluster.
@@ -156,6 +160,8 @@ class RetryingConsumer:
         self._has_run = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._workers: Workers | None = None
+        """Who calls the listener."""
         self._by_hand: ConsumerLoop | None = None
         self._turned_by: int | None = None
         """The thread that is in a turn of `poll`."""
@@ -245,7 +251,7 @@ class RetryingConsumer:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop, and wait for the end. In a listener that `poll` calls, the end follows the listener's return.
+        """Stop, and wait for the end. In a listener, which the end waits for, it follows the listener's return.
 
         Raises:
             KafkaException: what the thread that `start` began had ended with; told once.
@@ -256,7 +262,7 @@ class RetryingConsumer:
             self._leaves_after_turn = True
             return
         self._leave()
-        if self._thread is not None:
+        if self._thread is not None and not (self._workers and self._workers.is_called_here()):
             self._thread.join()
             failure, self._failure = self._failure, None
             if failure is not None:
@@ -333,7 +339,7 @@ class RetryingConsumer:
         self._has_run = True
 
     def _loop(self, workers: Workers, *, pause_after_ms: int = PAUSE_AFTER_MS) -> ConsumerLoop:
-        settings, clients = self._settings, self._clients
+        settings, clients, self._workers = self._settings, self._clients, workers
         send_back = SendBack(clients, self._producer_config, settings)
         kind: type[ConsumeService] = ConsumeOrderly if settings.is_orderly else ConsumeConcurrently
         service = kind(settings, self._checked(), workers, send_back, clients.clock)

@@ -198,10 +198,12 @@ class ScheduledProducer:
             timeout_s: how long to wait for the acknowledgement, attempts included.
 
         Raises:
+            ValueError: the timeout is below 0.
             ScheduleError: not exactly one of ``deliver_at``, ``delay`` and ``level``, or one, or a value or key, that
                 cannot be used.
             KafkaException: Kafka refused the record, or did not answer in time; then it is not known whether it waits.
         """
+        _check_timeout(timeout_s)
         plan = self._plan(topic, deliver_at, delay, delay_ms, level)
         written, pending = self._prepare(plan, headers)
         if pending.span is None:
@@ -329,6 +331,7 @@ class ScheduledProducer:
             ScheduleError: the message stands on a level topic.
             KafkaException: Kafka refused the cancel, or did not answer in time.
         """
+        _check_timeout(timeout_s)
         receipt = Receipt.of(receipt)
         headers = cancel_headers(receipt)
         pending = self._about(receipt)
@@ -381,6 +384,7 @@ class ScheduledProducer:
             RecordGoneError: Kafka no longer has the record, or its headers cannot be read.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
+        _check_timeout(timeout_s)
         receipt = Receipt.of(receipt)
         check_cancellable(receipt)
         time, due_ms = when(deliver_at, delay, delay_ms)
@@ -402,11 +406,11 @@ class ScheduledProducer:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        """Tell of the answers that have come, or wait for some; how many there were."""
+        """Tell of the answers that have come, or wait for some; how many there were. Negative: for ever."""
         return self._serve(self._producer.poll, timeout_s)
 
     def flush(self, timeout_s: float = 30.0) -> int:
-        """Wait for the answer to everything that was begun; how many are still out."""
+        """Wait for the answer to everything that was begun; how many are still out. Negative: for ever."""
         return self._serve(self._producer.flush, timeout_s)
 
     def serve_until_answered(self, pending: PendingReceipt, timeout_s: float) -> None:
@@ -636,3 +640,9 @@ def _refused_here(error: KafkaError, topic: str) -> KafkaError:
 def _place(message: Message | None) -> tuple[int, int]:
     assert message is not None
     return message.partition() or 0, message.offset() or 0
+
+
+def _check_timeout(timeout_s: float) -> None:
+    """Before anything is written: of what is written and not waited for, nobody would know."""
+    if timeout_s < 0:
+        raise ValueError(f"timeout_s is {timeout_s}; give the seconds to wait, 0 or more")

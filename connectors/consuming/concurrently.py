@@ -4,6 +4,7 @@ What fails is sent back, one record each; its offset is done once Kafka has ackn
 is handed to the listener again after a while, and holds the committed offset meanwhile.
 """
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from math import inf
@@ -16,6 +17,11 @@ from connectors.consuming.send_back import SendBack
 from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import LOCAL_RETRY_MS, ConsumerSettings
 from connectors.consuming.workers import Batch, Workers
+from connectors.event_log import EventLog
+
+_log = EventLog(logging.getLogger(__name__))
+
+_SAID_EVERY_MS = 60_000
 
 
 class ConsumeConcurrently(ConsumeService):
@@ -27,6 +33,15 @@ class ConsumeConcurrently(ConsumeService):
         super().__init__(settings, listener, workers, send_back, clock)
         self._waiting: deque[tuple[float, ProcessQueue, ConsumedMessage]] = deque()
         """What could not be sent back, and when it is handed to the listener again (monotonic ms)."""
+        self._hanging: set[Batch] = set()
+        """Sent back without an answer, and a worker has them still."""
+        self._said_ms = -inf
+
+    def end(self, queue: ProcessQueue, batch: Batch, answer: object, error: BaseException | None) -> Answer:
+        result = super().end(queue, batch, answer, error)
+        with self.lock:
+            self._hanging.discard(batch)
+        return result
 
     def accept(self, queue: ProcessQueue, messages: Sequence[ConsumedMessage]) -> None:
         size = self._listener.batch_size
@@ -61,6 +76,15 @@ class ConsumeConcurrently(ConsumeService):
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, queue, message = self._waiting.popleft()
             self.accept(queue, [message])
+        if len(self._hanging) >= self._settings.concurrency and now_ms - self._said_ms >= _SAID_EVERY_MS:
+            self._said_ms = now_ms
+            _log.error(
+                "all listener calls hang",
+                "all %d calls of %s that may run at a time are overdue: nothing more is handled",
+                self._settings.concurrency,
+                self._listener.name,
+                operator_action="restart the process; give what the listener waits for a shorter time-out than its own",
+            )
 
     def _timed_out(self, batch: Batch, queue: ProcessQueue) -> None:
         """Sent back without the listener's answer, which will count for nothing (``cleanExpireMsg``)."""
@@ -69,6 +93,7 @@ class ConsumeConcurrently(ConsumeService):
                 return
             self._running.discard(batch)
             batch.is_abandoned = True
+            self._hanging.add(batch)
         if batch.cancel is not None:
             batch.cancel()
         self._listener.log_timeout(batch.messages, self._settings.consume_timeout_ms)

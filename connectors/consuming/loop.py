@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.bounded_call import ends_within
-from connectors.client_options import for_consumer
+from connectors.client_options import for_admin, for_consumer
 from connectors.clients import Clients
 from connectors.clock import Deadline
+from connectors.consuming import static_member
 from connectors.consuming.message import ConsumedMessage, MessageModel, as_consumed
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack
@@ -90,7 +91,14 @@ class ConsumerLoop:
         self._is_incremental = options.get("group.protocol") == "consumer" or str(
             options.get("partition.assignment.strategy", "")
         ).startswith("cooperative")
-        self._begins_at_end = str(options.get("auto.offset.reset", "latest")) in ("latest", "largest", "end")
+        self._begins_at_end = str(options.get("auto.offset.reset", "latest")).lower() in ("latest", "largest", "end")
+        if self._begins_at_end:
+            # Where to begin is said with each partition. Where offsets are no more, what is left is not to be skipped.
+            options["auto.offset.reset"] = "earliest"
+        if _is_static(options):
+            name = str(options["group.instance.id"])
+            seen = self._answer(partial(static_member.look, clients.admin(for_admin(config)), settings.subscription))
+            options["group.instance.id"] = name if seen is None else static_member.name_for(name, seen)
         self._grace_s = REVOKE_GRACE_S
         self._is_cut_off = False
         """Whether Kafka does not answer at the end: what is done is not committed, and comes again."""
@@ -193,8 +201,18 @@ class ConsumerLoop:
             time.sleep(min(_NAP_S, timeout_s))
             return 0
         fresh: dict[ProcessQueue, list[ConsumedMessage]] = {}
-        count = 0
         wait_s = min(timeout_s, max(0.0, (self._service.next_timer_ms - self._clock.monotonic_ms()) / 1000))
+        try:
+            count = self._read_into(fresh, wait_s)
+        except Exception:  # of a callback of the user's, or of one partition: what was read before it goes on
+            self._hand_over(fresh)
+            raise
+        self._hand_over(fresh)
+        return count
+
+    def _read_into(self, fresh: dict[ProcessQueue, list[ConsumedMessage]], wait_s: float) -> int:
+        """How many were read, those of partitions that have gone included."""
+        count = 0
         while count < READ_MAX:
             # One by one: a rebalance between two of them must not mix records of two assignments.
             message: Message | None = self._consumer.poll(wait_s)
@@ -210,9 +228,11 @@ class ConsumerLoop:
                 fresh.setdefault(queue, []).append(as_consumed(message, self._settings.retry_topic))
                 if self._fill(queue) >= 1:
                     break
+        return count
+
+    def _hand_over(self, fresh: Mapping[ProcessQueue, list[ConsumedMessage]]) -> None:
         for queue, messages in fresh.items():
             self._service.accept(queue, messages)
-        return count
 
     def _queue_of(self, message: Message) -> ProcessQueue | None:
         """The partition's queue, with the record noted; None: the partition has gone, or is read again."""
@@ -277,6 +297,15 @@ class ConsumerLoop:
             ):
                 queue.is_paused = True
                 self._consumer.pause([TopicPartition(*queue.place)])
+                if queue.refused:
+                    _log.warning(
+                        "partition held up",
+                        "%s-%d is read no further: as much as may be in flight waits behind offset %d, which cannot be "
+                        "sent back",
+                        *queue.place,
+                        min(queue.refused),
+                        operator_action="have the send-back topic take it, or the listener; see 'send-back refused'",
+                    )
 
     def _fill(self, queue: ProcessQueue) -> float:
         """How much it has in flight of what it may; 1: all of it."""
@@ -430,6 +459,16 @@ def _end(consumer: Any, partition: TopicPartition) -> int:
     return watermarks[1]
 
 
+def _is_classic(options: Mapping[str, Any]) -> bool:
+    """Whether the members of the group assign partitions, and not the broker."""
+    return bool(options.get("group.protocol", "classic") == "classic")
+
+
+def _is_static(options: Mapping[str, Any]) -> bool:
+    """Whether the broker gives it what it had, when it comes back, without anybody looking."""
+    return _is_classic(options) and bool(options.get("group.instance.id"))
+
+
 def consumer_options(config: Mapping[str, Any], settings: ConsumerSettings) -> tuple[dict[str, Any], bool]:
     """The consumer's librdkafka options, and whether offsets are committed."""
     options = {
@@ -443,8 +482,11 @@ def consumer_options(config: Mapping[str, Any], settings: ConsumerSettings) -> t
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
     }
-    if options.get("group.protocol", "classic") == "classic":
-        options.setdefault("partition.assignment.strategy", "cooperative-sticky")
+    if _is_classic(options):
+        # Not cooperative where the member is static: what it had given up as it died, it would not get back, nor
+        # anybody else (docs/adr/0004).
+        strategy = "roundrobin" if _is_static(options) else "cooperative-sticky"
+        options.setdefault("partition.assignment.strategy", strategy)
     if settings.model is MessageModel.CLUSTERING:
         return options, True
     # Everybody gets every record: each consumer is a group of its own. Who has a lasting name has a lasting position.

@@ -171,7 +171,8 @@ class ConsumeService(ABC):
             error.str(),
             operator_action=(
                 f"{remedy(error, topic)}, or have the listener take it; until then the listener is given it every "
-                f"{LOCAL_RETRY_MS // 1000} s, and its partition's committed offset stays before it"
+                f"{LOCAL_RETRY_MS // 1000} s, its partition's committed offset stays before it, and with "
+                f"{self._settings.max_in_flight:,} records behind it the partition is read no further"
             ),
         )
 

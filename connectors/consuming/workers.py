@@ -53,6 +53,9 @@ class Workers(Protocol):
     def close(self) -> None:
         """Nothing new is begun. What a listener is in the middle of is left to itself."""
 
+    def is_called_here(self) -> bool:
+        """Whether the listener is called by this very thread."""
+
 
 class InlineWorkers:
     """The caller's thread, at once."""
@@ -65,6 +68,9 @@ class InlineWorkers:
 
     def close(self) -> None:
         pass
+
+    def is_called_here(self) -> bool:
+        return True
 
 
 class ThreadWorkers:
@@ -86,19 +92,16 @@ class ThreadWorkers:
         for _ in self._threads:
             self._lanes.put(None)
 
+    def is_called_here(self) -> bool:
+        return threading.current_thread() in self._threads
+
     def _work(self) -> None:
         while (lane := self._lanes.get()) is not None:
             try:
                 _work(self._listener, lane)
             except BaseException as error:  # noqa: BLE001
                 # SystemExit, most likely. Its batch counts as failed; the others shall not lose their worker.
-                _log.error(
-                    "listener raised an exit",
-                    "the listener %s raised what only a process should",
-                    self._listener.name,
-                    operator_action="its messages come again; have it raise an Exception, or return RECONSUME_LATER",
-                    exc_info=error,
-                )
+                _log_exit(self._listener, error)
 
 
 class AsyncWorkers:
@@ -109,12 +112,16 @@ class AsyncWorkers:
         self._loop = loop
         self._room = asyncio.Semaphore(concurrency)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.current_thread()
 
     def submit(self, lane: Lane) -> None:
         self._loop.call_soon_threadsafe(self._start, lane)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._cancel)
+
+    def is_called_here(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def _start(self, lane: Lane) -> None:
         task = self._loop.create_task(self._work(lane))
@@ -133,6 +140,10 @@ class AsyncWorkers:
                 except asyncio.CancelledError as cancelled:  # the whole event loop ends
                     lane.finish(batch, None, cancelled)
                     raise
+                except BaseException as exit_error:  # noqa: BLE001
+                    lane.finish(batch, None, exit_error)
+                    _log_exit(self._listener, exit_error)
+                    return
                 if not lane.finish(batch, answer, error):
                     return
 
@@ -149,6 +160,16 @@ class AsyncWorkers:
             return None, cancelled
         except Exception as error:  # noqa: BLE001
             return None, error
+
+
+def _log_exit(listener: Listener, error: BaseException) -> None:
+    _log.error(
+        "listener raised an exit",
+        "the listener %s raised what only a process should",
+        listener.name,
+        operator_action="its messages come again; have it raise an Exception, or return RECONSUME_LATER",
+        exc_info=error,
+    )
 
 
 def _work(listener: Listener, lane: Lane) -> None:

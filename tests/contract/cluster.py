@@ -28,7 +28,7 @@ class Cluster(Protocol):
 
     def producer(self, config: Mapping[str, Any], /) -> Any: ...
 
-    def admin(self) -> Any: ...
+    def admin(self, config: Mapping[str, Any] = {}, /) -> Any: ...
 
 
 class FakeCluster:
@@ -45,8 +45,8 @@ class FakeCluster:
     def producer(self, config: Mapping[str, Any], /) -> Any:
         return self.kafka.producer(config)
 
-    def admin(self) -> Any:
-        return self.kafka.admin()
+    def admin(self, config: Mapping[str, Any] = {}, /) -> Any:
+        return self.kafka.admin(config)
 
 
 class RealCluster:
@@ -62,8 +62,8 @@ class RealCluster:
     def producer(self, config: Mapping[str, Any], /) -> Any:
         return Producer({**self._common, "linger.ms": 20, "retry.backoff.ms": 5, **config})
 
-    def admin(self) -> Any:
-        return AdminClient(self._common)
+    def admin(self, config: Mapping[str, Any] = {}, /) -> Any:
+        return AdminClient({**self._common, **config})
 
 
 class Bench:

@@ -32,10 +32,12 @@ class Group:
         for topic in topics:
             self.bench.topic(1, topic)
 
-    def consumer(self, *, config: dict[str, Any] | None = None, **arguments: Any) -> RetryingConsumer:
+    def consumer(
+        self, *, config: dict[str, Any] | None = None, topics: Sequence[str] = (), **arguments: Any
+    ) -> RetryingConsumer:
         consumer = RetryingConsumer(
             {"group.id": self.id, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, **(config or {})},
-            [self.topic],
+            topics or [self.topic],
             names=self.names,
             clients=self.bench.cluster,
             **{"producer_config": {"message.timeout.ms": 500}, **arguments},
@@ -800,6 +802,70 @@ def test_a_broadcast_consumer_without_a_name_commits_nothing(fake_bench: Bench) 
     assert own_group != group.id
     (place,) = fake_bench.consumer(own_group).committed([TopicPartition(group.topic, 0)], timeout=10)
     assert place.offset < 0
+
+
+# --- what a group that was away finds ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", list(MessageModel))
+def test_a_static_member_reads_what_is_new_when_it_comes_back(group: Group, model: MessageModel) -> None:
+    """Kafka gives it what it had, and nobody looks for more: the retry topic, above all, is made while it is away."""
+    group.create(group.send_back)
+    new = group.retry if model is MessageModel.CLUSTERING else group.bench.topic(1)
+    topics, seen = [group.topic], list[bytes | None]()
+
+    def consume(value: bytes) -> None:
+        consumer = group.consumer(model=model, config={"group.instance.id": "till-1"}, topics=topics)
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.value)
+            return SUCCESS
+
+        turn_until(consumer, lambda: value in seen, f"{value!r} has been seen")
+        consumer.close()
+
+    group.produce(b"before")
+    consume(b"before")
+    if model is MessageModel.CLUSTERING:
+        group.create(new)
+    else:
+        topics.append(new)
+    group.produce(b"new", topic=new)
+    consume(b"new")
+    assert seen == [b"before", b"new"]
+
+
+@pytest.mark.parametrize("reset", ["latest", "LARGEST"])
+def test_where_retention_has_overtaken_a_group_it_reads_what_is_left(group: Group, reset: str) -> None:
+    """The option is about the first start."""
+    group.create(group.send_back, group.retry)
+    group.produce(b"long before")
+    seen: list[bytes | None] = []
+
+    def consume(value: bytes) -> None:
+        consumer = group.consumer(config={"auto.offset.reset": reset})
+
+        @consumer.listener
+        def listen(message: ConsumedMessage) -> ConsumeResult:
+            seen.append(message.value)
+            return SUCCESS
+
+        def more() -> bool:
+            if not seen and group.committed() == 1:
+                group.produce(value)
+            return value in seen
+
+        turn_until(consumer, more, f"{value!r} has been seen")
+        consumer.close()
+
+    consume(b"first")
+    group.produce(*[b"%d" % number for number in range(10)])
+    place = TopicPartition(group.topic, 0, 7)
+    group.bench.admin.delete_records([place])[place].result(10)
+    consume(b"9")
+    assert seen[0] == b"first"
+    assert [value for value in seen if value != b"first"] == [b"5", b"6", b"7", b"8", b"9"]
 
 
 # --- what is wrong is told --------------------------------------------------------------------------------------------

@@ -359,6 +359,21 @@ def test_a_broker_that_does_not_answer_is_waited_for_within_the_timeout(
     assert kafka.clock.monotonic_ms() - began_ms == 2_000
 
 
+def test_a_negative_timeout_is_refused_before_anything_is_written(faulty: tuple[Bench, ScheduledProducer]) -> None:
+    bench, producer = faulty
+    receipt = producer.send("orders", "v", delay="1h")
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send("orders", "v", delay="1h", timeout_s=-1),
+        lambda: producer.cancel(receipt, timeout_s=-1),
+        lambda: producer.reschedule(receipt, delay="2h", timeout_s=-1),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="timeout_s is -1; give the seconds"):
+            call()
+    assert producer.flush() == 0
+    assert attempts(bench) == 1
+
+
 def test_a_full_queue_is_waited_for_no_longer_than_the_timeout(fake_bench: Bench) -> None:
     assert isinstance(fake_bench.cluster, FakeCluster)
     fake_bench.topic(1, "SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")

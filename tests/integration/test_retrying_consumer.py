@@ -576,6 +576,46 @@ def test_a_listener_may_stop_its_consumer(group: Group) -> None:
     assert group.kafka.lag(group.id, group.topic) == 0
 
 
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_a_listener_may_close_its_consumer(group: Group, is_coroutine: bool) -> None:
+    """The end waits for the listener, which does not wait for the end."""
+    group.produce(1)
+    consumer = group.consumer(stop_timeout="20s")
+
+    def close(_message: ConsumedMessage) -> ConsumeResult:
+        consumer.close()
+        return SUCCESS
+
+    async def close_in_a_coroutine(message: ConsumedMessage) -> ConsumeResult:
+        return close(message)
+
+    consumer.listener(close_in_a_coroutine if is_coroutine else close)
+    consumer.start()
+    wait_until(lambda: not consumer.is_running, "it has ended", timeout_s=10)
+    consumer.close()
+    assert group.kafka.lag(group.id, group.topic) == 0
+    group.sent_back(0)
+
+
+class Impatient(BaseException):
+    """As gevent's Timeout is."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_coroutine_that_raises_what_is_no_exception_costs_no_worker(group: Group, orderly: bool) -> None:
+    group.produce(6, key=b"one partition")
+    consumer = group.consumer(concurrency=1, orderly=orderly, max_reconsume_times=0)
+
+    @consumer.listener
+    async def listen(_message: ConsumedMessage) -> ConsumeResult:
+        raise Impatient
+
+    with consumer:
+        group.wait_committed()
+    group.sent_back(6)
+
+
 def test_a_send_back_topic_that_does_not_exist_is_named(group: Group, caplog: pytest.LogCaptureFixture) -> None:
     """Before the ten seconds are over that a send-back may take, which would tell of a time-out."""
     group.produce(1)

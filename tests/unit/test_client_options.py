@@ -27,6 +27,7 @@ def test_each_client_gets_what_it_understands() -> None:
         ("delivery.report.only.error", True),
         ("on_delivery", print),
         ("dr_cb", print),
+        ("default.topic.config", {"partitioner": "random"}),
     ],
 )
 def test_options_that_receipts_hang_on_are_refused_by_name(name: str, value: Any) -> None:
@@ -45,6 +46,7 @@ def test_options_that_receipts_hang_on_are_refused_by_name(name: str, value: Any
         ("enable.auto.offset.store", True),
         ("isolation.level", "read_uncommitted"),
         ("on_commit", print),
+        ("default.topic.config", {"auto.offset.reset": "earliest"}),
     ],
 )
 def test_options_that_no_loss_hangs_on_are_refused_by_name(name: str, value: Any) -> None:

@@ -26,6 +26,8 @@ from connectors.contract import TopicNames
 from connectors.event_log import begin_anew
 from connectors.testing import TIME_OUT, Fault, InMemoryKafka, Kind
 
+SUCCESS, LATER = ConsumeResult.CONSUME_SUCCESS, ConsumeResult.RECONSUME_LATER
+
 
 def consumer(**arguments: Any) -> RetryingConsumer:
     return RetryingConsumer({"group.id": "g"}, **{"topics": ["t"], "clients": InMemoryKafka(), **arguments})
@@ -646,6 +648,7 @@ class Bench:
 
     def __init__(self) -> None:
         settings, kafka = consumer()._settings, InMemoryKafka()
+        self.kafka = kafka
         self._topic = kafka.create_topic(settings.names.send_back)
         listener = Listener(lambda _message: ConsumeResult.CONSUME_SUCCESS)
         self._send_back = SendBack(kafka, {}, settings)
@@ -680,6 +683,61 @@ def test_nothing_of_a_partition_that_has_gone_is_begun() -> None:
     bench = Bench()
     bench.queue.is_dropped = True
     assert not bench.service.begin(bench.queue, Batch([]))
+
+
+def test_calls_that_hang_until_none_is_left_are_told_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.service._settings = replace(bench.service._settings, concurrency=1)
+    said = "all 1 calls of .* that may run at a time are overdue"
+    bench.service._timed_out(bench.batch, bench.queue)
+    for told in (1, 1, 2):
+        assert bench.sent_back() == 1
+        assert len(re.findall(said, caplog.text)) == told
+        bench.kafka.clock.advance(30_000)
+    bench.service.end(bench.queue, bench.batch, ConsumeResult.CONSUME_SUCCESS, None)
+    bench.kafka.clock.advance(60_000)
+    bench.service.turn()
+    assert len(re.findall(said, caplog.text)) == 2, "it has come back"
+
+
+def test_a_partition_that_is_full_behind_a_refused_message_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = InMemoryKafka()
+    one = consumer_of_ten(kafka, max_in_flight=3)
+    one.listener(lambda message: LATER if message.value == b"2" else SUCCESS)
+    for _ in range(10):
+        one.poll(1)
+    assert "t-0 is read no further: as much as may be in flight waits behind offset 2" in caplog.text
+    assert kafka.committed("g")["t", 0] == (2, None)
+    one.close()
+
+
+def test_what_was_read_before_a_turn_fails_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback of the user's may raise between two records."""
+    kafka = InMemoryKafka()
+    one = consumer_of_ten(kafka)
+    seen: list[int] = []
+    one.listener(lambda message: seen.append(message.offset) or SUCCESS)
+    while not one.poll(1):
+        continue
+    loop: Any = one._by_hand
+    for number in range(10):
+        kafka.producer({}).produce("t", b"%d" % number)
+    poll, polled = loop._consumer.poll, iter(range(5))
+
+    def stats_cb(timeout_s: float) -> Any:
+        if next(polled, None) is None:
+            raise RuntimeError("of the user's")
+        return poll(timeout_s)
+
+    monkeypatch.setattr(loop._consumer, "poll", stats_cb)
+    with pytest.raises(RuntimeError, match="of the user's"):
+        one.poll(1)
+    monkeypatch.undo()
+    while one.poll(1):
+        continue
+    assert seen == list(range(20))
+    assert kafka.committed("g")["t", 0] == (20, None)
+    one.close()
 
 
 def test_more_than_the_producer_of_send_backs_has_room_for_is_sent_back_after_a_while() -> None:

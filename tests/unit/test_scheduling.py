@@ -122,6 +122,11 @@ def leave(kafka: InMemoryKafka, pendings: list[PendingReceipt], error: Exception
             raise error
 
 
+def test_an_async_producer_has_room_for_one_record_at_least(kafka: InMemoryKafka) -> None:
+    with pytest.raises(ValueError, match="max_in_flight is 0; the least is 1"):
+        AsyncScheduledProducer({}, clients=kafka, max_in_flight=0)
+
+
 def test_a_record_that_the_client_refuses_is_not_kept_in_memory() -> None:
     producer = ScheduledProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     is_there = weakref.ref(producer)
