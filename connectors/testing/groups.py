@@ -50,6 +50,8 @@ class Member:
     is_dirty: bool = False
     must_release: bool = False
     is_expelled: bool = False
+    has_missed_topics: bool = False
+    """Topics have changed while it led the group and was silent."""
     heartbeats: int = 0
     """How often they have stopped or begun; tells one silence from the next."""
 
@@ -127,7 +129,7 @@ class GroupCoordinator:
             if before.client is not client:
                 before.client.fence()
             group.instances[instance_id] = member.id
-            if before.topics == member.topics and not group.is_rebalancing:
+            if not group.is_rebalancing:
                 member.assigned, member.generation, member.is_dirty = before.assigned, group.generation, True
                 return member
         else:
@@ -152,6 +154,9 @@ class GroupCoordinator:
     def hear(self, group_id: str, member: Member) -> None:
         """Heartbeats have begun again."""
         member.heartbeats += 1
+        if member.has_missed_topics:
+            member.has_missed_topics = False
+            self.rebalance(group_id)
         self.try_complete(group_id)
 
     def expel(self, group_id: str, member: Member) -> None:
@@ -160,10 +165,16 @@ class GroupCoordinator:
         self.leave(group_id, member)
 
     def topics_changed(self) -> None:
-        """Topics were made or deleted: groups that subscribe to them divide anew."""
+        """Topics were made or deleted: groups that subscribe to them divide anew once the one that leads has seen it.
+
+        Who comes back as a static member in its place has nothing to compare what it sees with.
+        """
         for group_id, group in self._groups.items():
-            if group.members:
-                self.rebalance(group_id)
+            leader = next(iter(group.members.values()), None)
+            if leader is not None:
+                leader.has_missed_topics = not leader.client.is_responsive
+                if not leader.has_missed_topics:
+                    self.rebalance(group_id)
 
     def rebalance(self, group_id: str) -> None:
         group = self.group(group_id)

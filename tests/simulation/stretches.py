@@ -52,6 +52,17 @@ def segment_bytes(seed: int) -> tuple[int, int]:
     return chance.choice([120, 300, 1_000]), chance.choice([9, 600, 2_000])
 
 
+def read_ahead(seed: int) -> dict[str, int]:
+    """With a third of the seeds, memory for what is due is full with a few records; settings."""
+    chance = random.Random(f"{seed}-ahead")
+    if chance.random() < 2 / 3:
+        return {}
+    return {
+        "read_ahead_records": chance.choice([1, 2, 4]),
+        "read_ahead_bytes": chance.choice([1_024, 4_096, 8 * 2**20]),
+    }
+
+
 def disk_quota_bytes(seed: int) -> int:
     """With half of the seeds, the least that there is: where segments are small, what waits uses it up."""
     return random.Random(f"{seed}-quota").choice([0, 1])

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -249,6 +250,36 @@ def test_nothing_is_early_that_was_read_by_a_clock_which_was_behind_and_is_set()
     host.ahead_ms = 0
     run(world, loop, all_committed(world))
     world.judge()
+
+
+def test_a_backlog_behind_a_replacement_in_doubt_is_read_and_sent(tmp_path: Path) -> None:
+    """Sending waits until it is known whether the replacement was carried out, reading until there is room."""
+    world = World(0)
+    wheel, hour = world.names.wheel, b"%d" % (world.clock.now_ms() + 3_600_000)
+    world.kafka.create_topic(wheel, 1, {"message.timestamp.type": "LogAppendTime"})
+    world.settings = world.settings.model_copy(
+        update={"data_dir": tmp_path / "one", "batch_records": 5, "read_ahead_records": 4}
+    )
+    producer = world.kafka.producer({})
+
+    def put(value: bytes, **headers: bytes) -> None:
+        producer.produce(wheel, value, b"k", headers=[("REAL_TOPIC", b"orders"), *headers.items()])
+        assert producer.flush(1) == 0
+
+    def committed() -> int:
+        return world.kafka.committed("g").get((wheel, 0), (0, None))[0]
+
+    loop = world.sidecar()
+    for value, uniq_key in ((b"keeps its place", b"z"), (b"first", b"a")):
+        put(value, TIMER_DELIVER_MS=hour, UNIQ_KEY=uniq_key)
+    run(world, loop, lambda: committed() == 2)
+    put(b"in its place", TIMER_DELIVER_MS=hour, UNIQ_KEY=b"b", TIMER_REPLACE_UNIQKEY=b"a")
+    for number in range(200):
+        put(b"due %d" % number, TIMER_DELIVER_MS=b"1")
+    run(world, loop, lambda: committed() >= 3)
+    world.processes["sidecar"].kill()
+    world.settings = world.settings.model_copy(update={"data_dir": tmp_path / "two"})
+    run(world, world.sidecar(), lambda: len(world.delivered()) == 200)
 
 
 def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> None:

@@ -24,7 +24,7 @@ from sidecar.settings import Settings
 from tests.simulation.ledger import BIG_BYTES, MAX_DELAY_MS, TOPICS, WHEEL, LevelTable, Violation
 from tests.simulation.oracle import DEAD, GROUP, Judge
 from tests.simulation.replica import Replica, simulated
-from tests.simulation.stretches import disk_quota_bytes, roll_spread_ms
+from tests.simulation.stretches import disk_quota_bytes, read_ahead, roll_spread_ms
 from tests.simulation.users import PARTITIONS, Users
 
 CALM, CRASHES, ILL, PAIR, FULL = "calm", "crashes", "ill", "pair", "full"
@@ -128,7 +128,8 @@ class World:
         window = chance.randrange(3, settings.slots_total) * settings.precision_ms
         self.level_tables.append(settings.levels.delays_ms)
         spread = roll_spread_ms(self.seed, window)
-        return settings.model_copy(update={"roll_window": window, "roll_spread": spread})
+        update = {"roll_window": window, "roll_spread": spread, **read_ahead(self.seed)}
+        return settings.model_copy(update=update)
 
     def _change_settings(self, stopped: Replica) -> None:
         """As an operator does it: all replicas are stopped first, or one goes ahead and the others follow some day."""

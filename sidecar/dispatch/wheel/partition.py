@@ -255,7 +255,7 @@ class WheelPartition:
         """Whether nothing is sent before it is known which replacements from before the start have been carried out
         (see `WheelIntake._bring`); but where memory is full, or another's open transaction is in the way."""
         is_open = self._cancels.is_any_in_doubt and not self._intake.is_recovering
-        return is_open and not self._has_reached_end and not self.is_full
+        return is_open and not self._has_reached_end and self.has_room
 
     @property
     def replayed(self) -> tuple[int, int]:
