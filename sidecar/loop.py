@@ -439,16 +439,18 @@ class Loop:
         self._accounts.aborted()
         self._destinations.forget()
         found = self._refusals.find(error.error, refusals, drafts)
-        if found.is_of_records:  # whether it passes or not: whose records are taken does not wait for it
-            self._suspects.refused(drafts)
+        # Whether it passes or not: whose records are taken does not wait for it.
+        is_news = found.is_of_records and self._suspects.refused(drafts)
         if not found.final:
             self._pause()
             self._batch_limit.failed()
-            self._outages.suspect(refusals)
+            self._outages.suspect(refusals, is_alone=stand_alone(drafts))
             self._tell_of_abort(error.error, found)
         elif stand_alone(drafts):
             for source, refusal in self._refusals.bury(drafts, found.final):
                 self._tell_that_dead_letters_wait(source, refusal)
+        elif is_news:
+            self._tell_of_refusal(next(iter(found.final.values())))
         for draft in drafts:
             if self._assignment.is_open(draft.source):
                 self._put_back(draft)
@@ -470,6 +472,18 @@ class Loop:
             "transaction aborted",
             reason=reason,
             operator_action="nothing, if rare: its records go out with the next one; else check the brokers",
+        )
+
+    def _tell_of_refusal(self, refusal: Refusal) -> None:
+        """Once, as it is begun to look for the record; what comes of that is told with its dead letter."""
+        topic, partition, error = refusal
+        log.warning(
+            "records refused",
+            topic=topic,
+            partition=partition,
+            reason=error.str(),
+            operator_action="nothing, if one record is to blame: it is looked for, and becomes a dead letter. If none "
+            "does, the topic has no room for a batch: raise its max.message.bytes, or lower kafka's batch.size",
         )
 
     def _tell_that_dead_letters_wait(self, source: Source, refusal: Refusal) -> None:

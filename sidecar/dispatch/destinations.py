@@ -6,7 +6,8 @@ topics a batch names, Kafka is asked once: nobody else's records wait for a thou
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, TypeVar
+from math import inf
+from typing import NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -20,6 +21,8 @@ UNANSWERED_FOR_MS = 30_000
 """How long a topic that Kafka did not create in time is not asked for again: each attempt takes a second."""
 UNSHOWN_FOR_MS = 2_000
 """The same of one that it has created, but does not show yet."""
+CREATES_FOR_MS = 2_000
+"""How long topics are created for in a row: the transaction that they are for is open meanwhile, all others wait."""
 
 _KNOWN_MAX = 10_000
 
@@ -55,6 +58,16 @@ class DestinationPolicy(Protocol):
     def is_group_allowed(self, group: str) -> bool: ...
 
 
+class Unanswered(NamedTuple):
+    """A topic that is still to be created."""
+
+    until_ms: float
+    """Kafka is not asked to before."""
+    error: KafkaError
+    asked_ms: float = -inf
+    """When it was last asked to, if ever."""
+
+
 class Destinations:
     """Verdicts on destination topics: a partition count, or a rejection.
 
@@ -86,8 +99,7 @@ class Destinations:
         self._verdicts: dict[str, tuple[float, int | Rejection]] = {}
         self._refusing: dict[str, tuple[float, Rejection]] = {}
         self._refusing_keyless: dict[str, tuple[float, Rejection]] = {}
-        self._unanswered: dict[str, tuple[float, KafkaError]] = {}
-        """Topics whose creation has got no answer."""
+        self._unanswered: dict[str, Unanswered] = {}
 
     def judge(self, topic: str, *, fresh: bool = False) -> int | Rejection:
         """How many partitions the topic has, or why nothing can be delivered to it.
@@ -105,7 +117,7 @@ class Destinations:
 
     def silence(self, topic: str) -> KafkaException:
         """Why `judge_all` has left a topic out."""
-        return KafkaException(self._unanswered[topic][1])
+        return KafkaException(self._unanswered[topic].error)
 
     def judge_all(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, int | Rejection]:
         """As `judge`, for many topics with one question to Kafka; without those that it does not create in time."""
@@ -131,7 +143,7 @@ class Destinations:
     def unanswered(self) -> dict[str, int]:
         """Topics that Kafka has not created in time; with when it is asked to again, in ms from now."""
         now_ms = self._clock.monotonic_ms()
-        waits_ms = {topic: int(until_ms - now_ms) for topic, (until_ms, _) in self._unanswered.items()}
+        waits_ms = {topic: int(one.until_ms - now_ms) for topic, one in self._unanswered.items()}
         return {topic: wait_ms for topic, wait_ms in waits_ms.items() if wait_ms > 0}
 
     def _remember(self, found: Mapping[str, int | Rejection]) -> None:
@@ -180,12 +192,34 @@ class Destinations:
         missing = [topic for topic in topics if not partitions[topic] and topic not in unanswered]
         group_topics = self._count_group_topics() if any(map(self._names.is_group_topic, missing)) else 0
         found: dict[str, int | Rejection] = {topic: count for topic, count in partitions.items() if count}
-        for topic in missing:
-            verdict = self._not_to_be_created(topic, group_topics) or self._create(topic)
-            if verdict is not None:
-                found[topic] = verdict
-                group_topics += isinstance(verdict, int) and self._names.is_group_topic(topic)
+        over_ms = self._clock.monotonic_ms() + CREATES_FOR_MS
+        silence: Unanswered | None = None
+        for topic in sorted(missing, key=self._asked_ms):
+            verdict: int | Rejection | None = self._not_to_be_created(topic, group_topics)
+            if verdict is None and (silence or self._clock.monotonic_ms() >= over_ms):
+                self._put_off(topic, silence)
+                continue
+            verdict = verdict or self._create(topic)
+            if verdict is None:
+                silence = self._unanswered[topic]
+                continue
+            found[topic] = verdict
+            group_topics += isinstance(verdict, int) and self._names.is_group_topic(topic)
         return found
+
+    def _asked_ms(self, topic: str) -> float:
+        return self._unanswered[topic].asked_ms if topic in self._unanswered else -inf
+
+    def _put_off(self, topic: str, silence: Unanswered | None) -> None:
+        """Kafka does not answer just now, or there is no more time."""
+        until_ms = silence.until_ms if silence else self._clock.monotonic_ms() + UNSHOWN_FOR_MS
+        error = silence.error if silence else KafkaError(KafkaError._TIMED_OUT, "others are created before it")
+        self._leave_out(topic, Unanswered(until_ms, error, self._asked_ms(topic)))
+
+    def _leave_out(self, topic: str, unanswered: Unanswered) -> None:
+        if len(self._unanswered) >= _KNOWN_MAX:
+            self._unanswered.clear()
+        self._unanswered[topic] = unanswered
 
     def _create(self, topic: str) -> int | Rejection | None:
         """None: Kafka has not answered in time, or does not show what it has created."""
@@ -204,9 +238,8 @@ class Destinations:
                 return partitions
             error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"'{topic}' has been created, and is not shown yet")
             wait_ms = UNSHOWN_FOR_MS
-        if len(self._unanswered) >= _KNOWN_MAX:
-            self._unanswered.clear()
-        self._unanswered[topic] = self._clock.monotonic_ms() + wait_ms, error
+        now_ms = self._clock.monotonic_ms()
+        self._leave_out(topic, Unanswered(now_ms + wait_ms, error, now_ms))
         return None
 
     def _remedy(self, topic: str, error: KafkaError) -> str:

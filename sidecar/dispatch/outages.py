@@ -1,10 +1,11 @@
 """Destination partitions that take no records just now, so that theirs do not hold up those of all others.
 
 A transaction is as slow as its slowest destination. Where one has failed because a partition did not take its records
-in time, and Kafka says that this partition has no leader, or lacks replicas, what is due for it goes back onto the
-wheel topic: as a copy that keeps its due time and id and is tried again later, in the same transaction as everybody
-else's delivery. Records without a key go to another partition of the topic, if one is left. The same becomes of what is
-due for a topic that is still to be created, where Kafka does not do that in time.
+in time, and Kafka says that this partition has no leader, or lacks replicas, or it does so again with a record that
+stands alone, what is due for it goes back onto the wheel topic: as a copy that keeps its due time and id and is tried
+again later, in the same transaction as everybody else's delivery. Records without a key go to another partition of the
+topic, if one is left. The same becomes of what is due for a topic that is still to be created, where Kafka does not do
+that in time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,9 @@ TRIED_AFTER_MS = 60_000
 """A partition that has a leader but lacks replicas is tried again this long after it took nothing: by then it may have
 enough. If it does not, all deliveries wait for its time-out once more, so the next try comes after twice the time."""
 TRIED_AFTER_AT_MOST_MS = 3_600_000
+ALONE_AGAIN_MS = 60_000
+"""A partition that Kafka calls whole, but that has not taken a record that stood alone, is not reached from here if the
+same happens again so soon; once may be an outage that is just over."""
 
 _NOT_TAKEN = frozenset(
     {
@@ -67,6 +71,8 @@ class Replicas(NamedTuple):
     def __str__(self) -> str:
         if not self.assigned:
             return "it is to be created, and Kafka does not do that"
+        if self.is_whole:
+            return "Kafka calls it healthy, but it does not answer this sidecar"
         return f"{self.in_sync} of {self.assigned} replicas in sync" if self.has_leader else "no leader"
 
 
@@ -109,6 +115,8 @@ class Outages:
         """Partitions that are being tried again, as they were before."""
         self._partitions: dict[str, int] = {}
         """How many partitions those topics have; 0: they are still to be created."""
+        self._alone_ms: dict[Place, float] = {}
+        """When partitions that Kafka called whole have not taken a record that stood alone."""
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -125,8 +133,12 @@ class Outages:
 
     # --- which --------------------------------------------------------------------------------------------------------
 
-    def suspect(self, refusals: Iterable[Refusal]) -> None:
-        """A transaction was aborted: look at the partitions that have not taken their records."""
+    def suspect(self, refusals: Iterable[Refusal], *, is_alone: bool = False) -> None:
+        """A transaction was aborted: look at the partitions that have not taken their records.
+
+        Args:
+            is_alone: whether there was nothing else in it.
+        """
         suspects: dict[str, set[int]] = {}
         for topic, partition, error in refusals:
             kind = self._names.kind(topic)
@@ -134,7 +146,7 @@ class Outages:
                 suspects.setdefault(topic, set()).add(partition)
         try:
             for topic, partitions in suspects.items():
-                self._suspect(topic, partitions)
+                self._suspect(topic, partitions, is_alone=is_alone)
         except KafkaException as error:
             log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
 
@@ -147,10 +159,13 @@ class Outages:
         except KafkaException as error:
             log.info("kafka does not answer yet", call="describe_topics", reason=str(error))
 
-    def _suspect(self, topic: str, suspects: set[int]) -> None:
+    def _suspect(self, topic: str, suspects: set[int], *, is_alone: bool) -> None:
         replicas = self._look(topic)
-        away = {partition: found for partition, found in replicas.items() if partition in suspects}
-        away = {partition: found for partition, found in away.items() if not found.is_whole}
+        away = {
+            partition: found
+            for partition, found in replicas.items()
+            if partition in suspects and (not found.is_whole or (is_alone and self._is_alone_again((topic, partition))))
+        }
         if away:
             waits_ms = {partition: self._wait_ms(topic, partition) for partition in away}
             self._set_away(topic, len(replicas), away, waits_ms)
@@ -167,16 +182,27 @@ class Outages:
                 topic=topic,
                 partition=partition,
                 reason=str(found),
-                operator_action="bring its brokers, or the controller, back; what is due for it is tried again, "
-                "the others go on",
+                operator_action="bring its brokers, the controller, or the way to them back; what is due for it is "
+                "tried again, the others go on",
             )
+
+    def _is_alone_again(self, place: Place) -> bool:
+        now_ms = self._monotonic_ms()
+        self._alone_ms = {one: at_ms for one, at_ms in self._alone_ms.items() if now_ms - at_ms <= ALONE_AGAIN_MS}
+        if self._alone_ms.pop(place, None) is not None or self._was_tried_lately(place):
+            return True
+        self._alone_ms[place] = now_ms
+        return False
 
     def _wait_ms(self, topic: str, partition: int) -> int:
         """Twice as long as the last time, if the last try is about as long ago."""
+        is_recent = self._was_tried_lately((topic, partition))
         last = self._tried.pop((topic, partition), None)
-        if last is None or self._monotonic_ms() - last.tried_ms > 2 * last.wait_ms:
-            return TRIED_AFTER_MS
-        return min(2 * last.wait_ms, TRIED_AFTER_AT_MOST_MS)
+        return min(2 * last.wait_ms, TRIED_AFTER_AT_MOST_MS) if last and is_recent else TRIED_AFTER_MS
+
+    def _was_tried_lately(self, place: Place) -> bool:
+        last = self._tried.get(place)
+        return last is not None and self._monotonic_ms() - last.tried_ms <= 2 * last.wait_ms
 
     def look_again(self) -> None:
         """Now and then: which of them have come back, or are to be tried."""
@@ -192,8 +218,13 @@ class Outages:
             before, now = found.replicas, replicas.get(partition)
             if now is None and before is _MISSING and self._monotonic_ms() < found.tried_ms:
                 continue
-            # A topic that is gone, too: its records become dead letters.
-            if now is None or now.is_whole or (now.has_leader and now.in_sync > before.in_sync * before.has_leader):
+            if now is None:  # a topic that is gone: its records become dead letters
+                del away[partition]
+                reason = "it is still to be created" if before is _MISSING else "there is no such partition any more"
+                log.info("destination is tried again", topic=topic, partition=partition, reason=reason)
+            elif (now.is_whole and not before.is_whole) or (
+                now.has_leader and now.in_sync > before.in_sync * before.has_leader
+            ):
                 del away[partition]
                 log.info("destination takes records again", topic=topic, partition=partition)
             elif now.has_leader and self._monotonic_ms() >= found.tried_ms:

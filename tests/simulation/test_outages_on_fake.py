@@ -3,6 +3,8 @@
 import pytest
 
 from connectors.murmur2 import partition_of_key
+from sidecar.dispatch.outages import Replicas
+from sidecar.kafka import topic_admin
 from tests.simulation.test_loop_on_fake import TIME_OUT, World, run, watched
 
 AWAY, PARTITIONS = 1, 3
@@ -50,6 +52,44 @@ def test_a_schedule_partition_without_a_leader_is_opened_when_it_has_one(seed: i
     assert world.clock.monotonic_ms() >= back_ms
     assert not health.failing
     world.judge()
+
+
+def test_a_partition_that_kafka_calls_healthy_and_that_is_not_reached_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The way from this host to its leader is cut, and nobody else's is."""
+    world = World(0)
+    world.kafka.create_topic(world.names.wheel, 2, {"message.timestamp.type": "LogAppendTime"})
+    whole = dict.fromkeys(range(PARTITIONS), Replicas(True, 1, 1))
+    monkeypatch.setattr(topic_admin.TopicAdmin, "replicas", lambda _admin, _topic: whole)
+    world.schedule(60)
+    world.kafka.take_leader("orders", AWAY, OUTAGE_MS)
+    began_ms = world.clock.monotonic_ms()
+    others = [name for name in world.due_ms if partition_of_key(name, PARTITIONS) != AWAY]
+    loop, health = watched(world)
+    run(world, loop, lambda: sorted(value for value, _ in world.delivered()) == sorted(others))
+    assert world.clock.monotonic_ms() - began_ms < OUTAGE_MS / 2
+    run(world, loop, lambda: f"orders-{AWAY}" in health.destinations_away)
+    run(world, loop, lambda: len(world.delivered()) == 60, turns=20_000)
+    world.judge()
+
+
+def test_many_topics_that_are_not_created_in_time_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_admin, "_TIMEOUT_S", 1.0)  # as long as a real client waits for a creation
+    world = World(2)
+    world.kafka.create_topic(world.names.wheel, 2, {"message.timestamp.type": "LogAppendTime"})
+    world.kafka.faults.policy = lambda label, _: TIME_OUT if label == "create_topics:before" else None
+    loop = world.sidecar()
+    for number in range(40):
+        world.schedule_for_level(1, b"RETRY-g%d" % number)
+    world.schedule(60)
+    longest_ms, lives = 0.0, len(world.processes)
+    while len(world.delivered()) < 60:
+        began_ms = world.clock.monotonic_ms()
+        loop.turn()
+        longest_ms = max(longest_ms, world.clock.monotonic_ms() - began_ms)
+    assert longest_ms <= 2_000
+    assert len(world.processes) == lives
 
 
 def test_a_topic_that_is_not_created_in_time_holds_up_nothing_else_and_gets_its_records_later() -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from connectors.contract import ErrorCode, TopicNames
 from connectors.testing import ManualClock
 from sidecar.dispatch.destinations import (
+    CREATES_FOR_MS,
     KNOWN_FOR_MS,
     UNANSWERED_FOR_MS,
     UNKNOWN_FOR_MS,
@@ -159,6 +160,48 @@ def test_a_topic_that_is_not_created_in_time_is_seen_as_soon_as_it_is_there_and_
     cluster.topics["RETRY-billing"] = 3
     assert destinations.judge("RETRY-billing") == 3
     assert destinations.unanswered == {}
+
+
+def test_many_topics_that_are_not_created_in_time_cost_one_attempt_and_each_has_its_turn(make: Make) -> None:
+    """A transaction is open meanwhile, and does not last for a dozen attempts."""
+    destinations, cluster, clock = make(orders=1)
+    cluster.refusal = KafkaError._TIMED_OUT
+    topics = [f"RETRY-{number}" for number in range(5)]
+    asked: list[str] = []
+    create = cluster.create_topic
+
+    def counted(topic: str) -> int:
+        asked.append(topic)
+        return create(topic)
+
+    destinations._create_topic = counted
+    for turn in range(5):
+        assert destinations.judge_all([*topics, "orders"]) == {"orders": 1}
+        assert sorted(destinations.unanswered) == topics
+        assert len(asked) == turn + 1
+        clock.advance(UNANSWERED_FOR_MS)
+    assert sorted(asked) == topics
+    cluster.refusal = None
+    assert set(destinations.judge_all(topics)) == set(topics)
+
+
+def test_topics_are_created_for_a_while_and_the_others_the_next_time(make: Make) -> None:
+    destinations, cluster, clock = make()
+    topics = [f"RETRY-{number}" for number in range(5)]
+    create = cluster.create_topic
+
+    def slow(topic: str) -> int:
+        clock.advance(CREATES_FOR_MS / 2)
+        return create(topic)
+
+    destinations._create_topic = slow
+    assert len(destinations.judge_all(topics)) == 2
+    with pytest.raises(KafkaException, match="others are created before it"):
+        raise destinations.silence(topics[-1])
+    for _ in range(2):
+        clock.advance(UNSHOWN_FOR_MS)
+        found = destinations.judge_all(topics)
+    assert set(found) == set(topics)
 
 
 def test_a_topic_that_has_been_created_and_is_not_shown_yet_is_no_verdict(make: Make) -> None:

@@ -10,7 +10,14 @@ from confluent_kafka import KafkaError, KafkaException
 from connectors.contract import TopicNames
 from connectors.kafka import BY_KEY
 from connectors.murmur2 import partition_of_key
-from sidecar.dispatch.outages import TRIED_AFTER_AT_MOST_MS, TRIED_AFTER_MS, Outages, Replicas, is_postponed
+from sidecar.dispatch.outages import (
+    ALONE_AGAIN_MS,
+    TRIED_AFTER_AT_MOST_MS,
+    TRIED_AFTER_MS,
+    Outages,
+    Replicas,
+    is_postponed,
+)
 from sidecar.records import Outgoing, Rejection
 from tests.support.logged import logged
 from tests.support.one_wheel import COPIES, NOW_MS, WHEEL, due, message, opened, sent
@@ -117,6 +124,43 @@ def test_one_that_lacks_replicas_is_tried_again_and_half_as_often_where_it_takes
     cluster.monotonic_ms += TRIED_AFTER_MS
     cluster.outages.look_again()
     assert "orders-0" not in cluster.outages.in_words, "an outage of another day begins anew"
+
+
+def test_one_that_kafka_calls_whole_and_that_is_not_reached_from_here_is_left_out() -> None:
+    cluster = Cluster(orders={0: WHOLE, 1: WHOLE})
+    refusals = [("orders", 1, TIMED_OUT)]
+    cluster.outages.suspect(refusals)
+    cluster.outages.suspect(refusals)
+    assert not cluster.outages, "it may be another's in the same transaction"
+    cluster.outages.suspect(refusals, is_alone=True)
+    cluster.monotonic_ms += ALONE_AGAIN_MS + 1
+    cluster.outages.suspect(refusals, is_alone=True)
+    assert not cluster.outages, "each may be an outage that is just over"
+    tried_ms: list[int] = []
+    for _ in range(3):
+        cluster.outages.suspect(refusals, is_alone=True)
+        (words,) = cluster.outages.in_words.values()
+        assert words.startswith("takes no records (Kafka calls it healthy, but it does not answer this sidecar)")
+        began_ms = cluster.monotonic_ms
+        while cluster.outages:
+            cluster.monotonic_ms += 1_000
+            cluster.outages.look_again()
+        tried_ms.append(cluster.monotonic_ms - began_ms)
+    assert tried_ms == [TRIED_AFTER_MS, 2 * TRIED_AFTER_MS, 4 * TRIED_AFTER_MS]
+
+
+def test_what_is_said_of_one_that_is_gone_or_still_to_be_created_is_so() -> None:
+    cluster = Cluster(orders={0: LEADERLESS})
+    cluster.outages.suspect([("orders", 0, TIMED_OUT)])
+    cluster.outages.missing({"RETRY-g": 1_000})
+    del cluster.topics["orders"]
+    cluster.monotonic_ms += 1_000
+    with logged() as lines:
+        cluster.outages.look_again()
+    assert [(line["event"], line["topic"], line["reason"]) for line in lines] == [
+        ("destination is tried again", "orders", "there is no such partition any more"),
+        ("destination is tried again", "RETRY-g", "it is still to be created"),
+    ]
 
 
 def test_only_its_own_records_are_postponed() -> None:
