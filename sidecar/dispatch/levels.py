@@ -249,7 +249,7 @@ class LevelPartition(ReadAhead):
         """When the head is due; None while nothing waits."""
         if self._rejected:
             return 0
-        return self._waiting[0].records[0][5] if self._waiting else None
+        return self._waiting[0].records[0][DUE_MS] if self._waiting else None
 
     @property
     def waiting(self) -> int:
