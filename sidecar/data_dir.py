@@ -115,8 +115,15 @@ def left_over(path: Path, workers: int) -> list[Path]:
 
     It stays: going back to that number finds it, and its checkpoint tells then how much of it is worth anything. It may
     also be removed while the sidecar is stopped: it is a cache of what Kafka holds.
+
+    Raises:
+        DataDirectoryError: it cannot be read.
     """
-    if workers == 1:
-        return sorted(path.glob("worker-*"))
-    used = {worker_name(number) for number in range(1, workers + 1)}
-    return sorted([*path.glob("wheel-*"), *(found for found in path.glob("worker-*") if found.name not in used)])
+    used = {worker_name(number) for number in range(1, workers + 1)} if workers > 1 else set()
+    try:
+        others = [found for found in path.glob("worker-*") if found.name not in used]
+        return sorted([*path.glob("wheel-*"), *others] if workers > 1 else others)
+    except OSError as error:
+        raise DataDirectoryError(
+            f"data_dir {path} cannot be used: {error.strerror}; name a directory that this user may read and write"
+        ) from error

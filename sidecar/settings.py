@@ -534,11 +534,8 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
     Raises:
         UsageError: names every field that cannot be used, its value's fault, and what to write.
     """
-    if config_file is not None and not config_file.is_file():
-        why = "there is no such file"
-        if config_file.exists():
-            why = f"is {'a directory' if config_file.is_dir() else 'no regular file'}; name a YAML file"
-        raise UsageError(f"--config {config_file}: {why}")
+    if config_file is not None:
+        _check_file(config_file)
     try:
         found = _settings_class(config_file)(**dict(flags or {}))
         # Of no class that this call alone knows: other processes are told of them, and a pickle names their class.
@@ -556,6 +553,18 @@ def load_settings(flags: Mapping[str, Any] | None = None, config_file: Path | No
                 f"{config_file} is not valid YAML{_place(error)}; text with special characters has to be quoted"
             ) from None
         raise
+
+
+def _check_file(path: Path) -> None:
+    try:
+        if path.is_file():
+            return
+        why = "there is no such file"
+        if path.exists():
+            why = f"is {'a directory' if path.is_dir() else 'no regular file'}; name a YAML file"
+    except OSError as error:
+        why = f"{error.strerror}; name a file that this user may read"
+    raise UsageError(f"--config {path}: {why}")
 
 
 def _place(error: Exception) -> str:

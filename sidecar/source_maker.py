@@ -102,6 +102,7 @@ class SourceMaker:
             judge_all=self._destinations.judge_all,
             max_records=self._settings.read_ahead_records,
             max_bytes=self._settings.read_ahead_bytes,
+            trace=self._settings.trace_headers,
         )
 
     def _wheel(self, topic: str, partition: int, start: Start, failed_of: Exception | None) -> Source:

@@ -339,7 +339,7 @@ class DeadLetters:
         """How many partitions a topic has, or, in words, why nothing may go there."""
         if self._names.is_reserved(topic):
             return f"'{topic}' is not a topic for messages: Kafka or the sidecar keeps its own records there"
-        return self._why_not(topic) or self._cluster.writable(topic) or f"there is no topic '{topic}'"
+        return self._why_not(topic) or self._cluster.writable(topic) or f"there is no topic '{topic}'; create it first"
 
     def _ledger(self, topics: Sequence[str]) -> Ledger:
         return Ledger(self._cluster, self._names.redriven, topics)

@@ -42,7 +42,8 @@ def pending(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most messages to list.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """List what waits on the wheel partitions of a running sidecar, the soonest first."""
+    """List what waits on the wheel partitions of a running sidecar, by the time at which it acts on them: when they
+    are due, or earlier, where a long delay rolls."""
     for option, given in (("--topic", topic), ("--id", message_id)):
         if given == "":
             raise UsageError(f"{option} is empty; leave it out to list them all")

@@ -149,7 +149,10 @@ def check_output(option: str, path: str) -> None:
     check_named(option, path)
     if is_uri(path):
         return
-    there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
+    try:
+        there = next(above for above in (Path(path), *Path(path).absolute().parents) if above.exists())
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be used: {error.strerror}; name another directory") from error
     if not there.is_dir():
         raise UsageError(f"{option} {path}: {there} is not a directory; name one")
     if not os.access(there, os.W_OK | os.X_OK):

@@ -36,8 +36,8 @@ CancelId = tuple[int, int]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: timewheel cancel --wait RECEIPT")(cancel)
-    app.command(epilog="Example: timewheel reschedule RECEIPT --delay 2h")(reschedule)
+    app.command(epilog="Example: timewheel cancel --wait - < receipt.json")(cancel)
+    app.command(epilog="Example: timewheel reschedule - --delay 2h < receipt.json")(reschedule)
 
 
 @with_settings(only=(*SETTINGS, *sidecar_api.SETTINGS))

@@ -171,7 +171,13 @@ def _named(log: Log, to: str) -> int:
 
 
 def _place(settings: Settings, admin: AdminClient, topic: str, partition: int) -> TopicPartition:
-    place = TopicPartition(settings.topic_names.physical(topic), partition)
+    names = settings.topic_names
+    place = TopicPartition(names.physical(topic), partition)
+    if names.kind(place.topic) not in (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK):
+        raise UsageError(
+            f"{place.topic} is no schedule topic of this sidecar, whose wheel topic is {names.wheel}; see topic_prefix "
+            "and 'timewheel progress show'"
+        )
     found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(place.topic)
     if found is None or partition not in found.partitions:
         raise UsageError(

@@ -31,34 +31,39 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(directory: Directory, as_json: Json = False) -> None:
-    """Show each wheel partition's checkpoint and the size of its logs."""
+    """Show each wheel partition's checkpoint and the size of its logs; exit code 1 where a checkpoint is damaged."""
     from sidecar.store import checkpoint as checkpoints  # with numpy, which no other command waits for
     from sidecar.store.errors import StoreError
     from sidecar.store.files import ReadOnlyFileSystem
     from sidecar.store.timer_store import CHECKPOINT
 
     told: dict[str, dict[str, Any]] = {}
+    failures: list[Exception] = []
     with _at_rest(directory) as partitions:
         for name, path in partitions.items():
             try:
                 checkpoint = checkpoints.load(path / CHECKPOINT, ReadOnlyFileSystem())
+                sizes = _sizes(path)
             except (StoreError, OSError) as error:
-                told[name] = {"checkpoint": str(error)}
+                told[name] = {"checkpoint": None, "error": str(error)}
+                failures.append(error)
                 continue
             told[name] = {
                 "checkpoint": None if checkpoint is None else checkpoints.as_dict(checkpoint),
-                "bytes": _sizes(path),
+                "bytes": sizes,
             }
     if as_json:
         typer.echo(json.dumps(told, indent=2))
-        return
-    for name, facts in told.items():
-        table = Table(name, "")
-        checkpoint_facts = facts["checkpoint"]
-        shown = checkpoint_facts if isinstance(checkpoint_facts, dict) else {"checkpoint": checkpoint_facts}
-        for key, value in {**shown, **facts.get("bytes", {})}.items():
-            table.add_row(key, str(value))
-        Console().print(table)
+    else:
+        for name, facts in told.items():
+            table = Table(name, "")
+            shown = facts["checkpoint"] or {"checkpoint": facts.get("error")}
+            for key, value in {**shown, **facts.get("bytes", {})}.items():
+                table.add_row(key, str(value))
+            Console().print(table)
+    if failures:
+        is_unreadable = any(isinstance(error, OSError) for error in failures)
+        raise typer.Exit(DataDirectoryError.exit_code if is_unreadable else 1)
 
 
 def verify(directory: Directory, as_json: Json = False) -> None:

@@ -14,7 +14,7 @@ from itertools import repeat
 from confluent_kafka import Message
 
 from connectors.contract import Headers
-from connectors.header_names import REAL_TOPIC, TIMER_OUT_MS
+from connectors.header_names import REAL_TOPIC, TIMER_ENQUEUE_MS, TIMER_OUT_MS
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.read_ahead import ReadAhead
@@ -32,6 +32,7 @@ class SendBackPartition(ReadAhead):
         judge_all: how many partitions each retry topic has, or why the group may have none; creates what is missing,
             and leaves out what is not created in time: that is asked again when a retry is due.
         max_records, max_bytes: the read-ahead; a partition beyond either asks to be paused.
+        trace: whether what is given up says when it was read; the others say so on their level.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class SendBackPartition(ReadAhead):
         judge_all: Callable[[Collection[str]], Mapping[str, int | Rejection]],
         max_records: int,
         max_bytes: int,
+        trace: bool = False,
     ) -> None:
         super().__init__(topic, partition, start_offset, max_records, max_bytes)
+        self._trace = trace
         self._committed = self._taken_below = start_offset
         self._parser = parser
         self._judge_all = judge_all
@@ -89,7 +92,7 @@ class SendBackPartition(ReadAhead):
         if None in asked_for:
             for headers, retry_topic, at_ms in zip(carried, retry_topics, due_ms, strict=True):
                 if retry_topic is None:
-                    headers.append((TIMER_OUT_MS, b"%d" % at_ms))
+                    headers += self._given_up(at_ms, now_ms)
         retry_topics_read |= asked_for - {None}
         told = map(Message.key, messages), map(Message.value, messages), carried, due_ms, offsets, source_headers
         return list(zip(topics, repeat(BY_KEY), *told))
@@ -117,11 +120,16 @@ class SendBackPartition(ReadAhead):
                 continue
             topic, retry_topic, carried = parsed
             if retry_topic is None:
-                carried.append((TIMER_OUT_MS, b"%d" % due_ms))
+                carried += self._given_up(due_ms, now_ms)
             else:
                 retry_topics_read.add(retry_topic)
             records.append((topic, BY_KEY, message.key(), message.value(), carried, due_ms, offset, headers))
         return records
+
+    def _given_up(self, due_ms: int, now_ms: int) -> Headers:
+        """What a dead letter says of its way."""
+        told: Headers = [(TIMER_OUT_MS, b"%d" % due_ms)]
+        return [*told, (TIMER_ENQUEUE_MS, b"%d" % now_ms)] if self._trace else told
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 

@@ -113,14 +113,23 @@ def make_app(
     )
     add_problems(app)
 
-    @app.get("/healthz", response_class=PlainTextResponse, summary="The process is alive and its loop turns")
+    @app.get(
+        "/healthz",
+        response_class=PlainTextResponse,
+        summary="The process is alive and its loop turns",
+        responses={503: {"description": "The loop does not turn.", "content": {"text/plain": {}}}},
+    )
     async def healthz() -> Response:
         verdict = health.verdict()
         if health.is_alive():
             return PlainTextResponse(f"ok\n{verdict.state}: {verdict.words}\n")
         return PlainTextResponse(f"{verdict.state}: {verdict.words}\n", status_code=503)
 
-    @app.get("/readyz", summary="Partitions are assigned and recovered")
+    @app.get(
+        "/readyz",
+        summary="Partitions are assigned and recovered",
+        responses={503: {"description": "They are not; `reasons` says why."}},
+    )
     async def readyz() -> Response:
         reasons = health.unready_reasons()
         state, words, action, progress = health.verdict()
@@ -142,7 +151,7 @@ def make_app(
 
     @app.get(
         "/api/v1/pending",
-        summary="Messages that wait on the wheel, the soonest first",
+        summary="Messages that wait on the wheel, the next to be acted on first",
         response_model=PendingPage,
         responses=described(Kind.INVALID, Kind.UNAVAILABLE),
     )

@@ -48,8 +48,9 @@ def load_report(path: Path) -> AuditReport:
     Raises:
         ReportError: says what is wrong with the path, or which field of the file.
     """
-    file = path / REPORT_JSON if path.is_dir() else path
+    file = path
     try:
+        file = path / REPORT_JSON if path.is_dir() else path
         if file.stat().st_size > _MAX_JSON_BYTES:
             raise ReportError(f"{file} is larger than any report")
         raw = file.read_bytes()

@@ -197,6 +197,14 @@ def a_checkpoint_lies_between_a_cancel_and_its_copy(patch: Patch) -> None:
     patch.setattr(Cancels, "is_any_across", lambda _self, _offset: False)
 
 
+def reading_and_sending_wait_for_each_other(patch: Patch) -> None:
+    def waits(self: WheelPartition) -> bool:
+        is_open = self._cancels.is_any_in_doubt and not self._intake.is_recovering
+        return is_open and not self._has_reached_end and not self.is_full
+
+    patch.setattr(WheelPartition, "_waits_for_doubts", property(waits))
+
+
 def cancels_hit_what_comes_after_them(patch: Patch) -> None:
     hit = Named.hit
 
@@ -457,6 +465,7 @@ MUTATIONS: Sequence[Mutation] = (
     cancels_are_not_written_down,
     a_cancel_that_could_not_be_written_down_leaves_a_gap,
     a_checkpoint_lies_between_a_cancel_and_its_copy,
+    reading_and_sending_wait_for_each_other,
     cancels_hit_what_comes_after_them,
     what_is_cancelled_with_its_batch_is_stored_all_the_same,
     a_cancel_forgets_its_topic,

@@ -227,7 +227,7 @@ def test_help_ends_with_an_example_that_runs(timewheel: Run, path: tuple[str, ..
     assert ended.exit_code == 0
     last_line = ended.stdout.rstrip().splitlines()[-1].strip()
     assert last_line.startswith("Example: timewheel ")
-    words = shlex.split(last_line)[2:]
+    words = shlex.split(last_line.partition(" < ")[0])[2:]
     assert tuple(words[: len(path)]) == path
     command = COMMANDS[path]
     parsed = command.make_context(" ".join(path), words[len(path) :])
@@ -853,11 +853,39 @@ def test_a_partition_that_cannot_be_read_is_told_with_the_others(timewheel: Run,
     assert (verified.exit_code, json.loads(verified.stdout)) == (1, {"wheel-3": [told], "wheel-7": []})
     inspected = timewheel("store", "inspect", tmp_path, "--json")
     found = json.loads(inspected.stdout)
-    assert (inspected.exit_code, list(found), "Is a directory" in found["wheel-3"]["checkpoint"]) == (
-        0,
-        ["wheel-3", "wheel-7"],
-        True,
-    )
+    assert (inspected.exit_code, list(found)) == (4, ["wheel-3", "wheel-7"])
+    assert found["wheel-3"]["checkpoint"] is None
+    assert "Is a directory" in found["wheel-3"]["error"]
+    assert found["wheel-7"]["checkpoint"]
+
+
+def test_a_damaged_checkpoint_is_told_and_ends_with_1(timewheel: Run, tmp_path: Path) -> None:
+    a_store(tmp_path / "wheel-7", slots_total=60).close(1, {})
+    checkpoint = tmp_path / "wheel-7" / "checkpoint"
+    checkpoint.write_bytes(bytes(checkpoint.stat().st_size))
+    inspected = timewheel("store", "inspect", tmp_path, "--json")
+    assert inspected.exit_code == 1
+    assert json.loads(inspected.stdout)["wheel-7"]["error"]
+    assert timewheel("store", "inspect", tmp_path).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("run --data-dir LONG", 4),
+        ("run --config LONG", 2),
+        ("config --config LONG", 2),
+        ("audit batch --out LONG", 2),
+        ("audit report LONG", 1),
+    ],
+)
+def test_a_path_that_cannot_be_looked_at_is_told_in_a_sentence(
+    timewheel: Run, tmp_path: Path, command: str, exit_code: int
+) -> None:
+    """As one under a directory that this user may not enter; root may enter all."""
+    ended = timewheel(*command.replace("LONG", f"{tmp_path}/{'a' * 300}").split())
+    assert ended.exit_code == exit_code
+    assert "File name too long" in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])

@@ -6,6 +6,8 @@ from confluent_kafka import Message, TopicPartition
 
 from connectors.contract import DelayLevels, TopicNames
 from connectors.header_names import TIMER_DELIVER_MS
+from connectors.testing import InMemoryKafka
+from sidecar.cli.progress import _place
 from sidecar.cli.progress_choice import (
     Chosen,
     Log,
@@ -23,6 +25,7 @@ from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.errors import UsageError
 from sidecar.intake.progress import SET_BY_OPERATOR, LastRead, Mark
 from sidecar.plan import Plans
+from sidecar.settings import load_settings
 from tests.support.one_wheel import PLAN
 
 NAMES, LEVELS = TopicNames(), DelayLevels.parse("1s 10s")
@@ -34,6 +37,19 @@ METADATA = MARK.put_on(PROGRESS.encode())
 
 def committed(place: tuple[str, int], offset: int, metadata: str) -> TopicPartition:
     return TopicPartition(*place, offset, metadata)
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX-2", "orders", "t3.SCHEDULE_TOPIC_XXXX-redriven", "t3.RETRY-g"])
+def test_a_topic_that_is_no_schedule_topic_of_this_sidecar_is_refused(topic: str) -> None:
+    """Whoever forgets the prefix would believe that it has worked."""
+    kafka = InMemoryKafka()
+    kafka.create_topic(topic)
+    kafka.create_topic("t3.SCHEDULE_TOPIC_XXXX-2")
+    settings, admin = load_settings({"topic_prefix": "t3."}), kafka.admin()
+    with pytest.raises(UsageError, match="is no schedule topic of this sidecar, whose wheel topic is t3"):
+        _place(settings, admin, topic, 0)  # type: ignore[arg-type]
+    place = _place(settings, admin, "t3.SCHEDULE_TOPIC_XXXX-2", 0)  # type: ignore[arg-type]
+    assert (place.topic, place.partition) == ("t3.SCHEDULE_TOPIC_XXXX-2", 0)
 
 
 def test_a_level_counts_from_when_its_records_were_stamped() -> None:

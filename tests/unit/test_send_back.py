@@ -230,7 +230,9 @@ def test_what_is_remembered_of_routes_is_bounded_in_bytes_too() -> None:
 # --- a partition ------------------------------------------------------------------------------------------------------
 
 
-def a_partition(judge: Callable[[str], int | Rejection] = lambda _: 1, **limits: int) -> SendBackPartition:
+def a_partition(
+    judge: Callable[[str], int | Rejection] = lambda _: 1, *, trace: bool = False, **limits: int
+) -> SendBackPartition:
     def judge_all(topics: Collection[str]) -> dict[str, int | Rejection]:
         return {topic: judge(topic) for topic in topics}
 
@@ -240,6 +242,7 @@ def a_partition(judge: Callable[[str], int | Rejection] = lambda _: 1, **limits:
         start_offset=5,
         parser=SendBackParser(TopicNames(), LEVELS, "timewheel"),
         judge_all=judge_all,
+        trace=trace,
         **{"max_records": MANY, "max_bytes": MANY, **limits},
     )
 
@@ -255,6 +258,17 @@ def a_message(
         timestamp=(2, timestamp_ms),
         **{"key": b"k", "value": b"v%d" % offset, **parts},
     )
+
+
+@pytest.mark.parametrize("count", [1, 200])  # each by itself, and as records that are alike
+@pytest.mark.parametrize("trace", [False, True])
+def test_what_is_given_up_says_when_it_was_read_where_that_is_asked_for(count: int, trace: bool) -> None:
+    partition = a_partition(trace=trace)
+    partition.offer([a_message(5 + number, ("DELAY", b"-1")) for number in range(count)], NOW_MS)
+    for _, _, _, _, headers, *_ in partition.take(NOW_MS, count, MANY):
+        told = dict(headers)
+        assert told["TIMER_OUT_MS"] == b"%d" % (NOW_MS - 10)
+        assert told.get("TIMER_ENQUEUE_MS") == (b"%d" % NOW_MS if trace else None)
 
 
 def offsets(records: list[Outgoing]) -> list[int]:
