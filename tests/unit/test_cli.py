@@ -872,7 +872,6 @@ def test_a_damaged_checkpoint_is_told_and_ends_with_1(timewheel: Run, tmp_path: 
 @pytest.mark.parametrize(
     ("command", "exit_code"),
     [
-        ("run --data-dir LONG", 4),
         ("run --config LONG", 2),
         ("config --config LONG", 2),
         ("audit batch --out LONG", 2),

@@ -129,3 +129,11 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 def test_as_many_files_may_be_open_as_the_system_allows() -> None:
     told = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["1000", "1000"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_directory_that_cannot_be_looked_at_ends_with_4(tmp_path: Path, workers: int) -> None:
+    """As one that this user may not enter; root may enter all."""
+    with pytest.raises(DataDirectoryError, match="cannot be used: File name too long; name a directory") as raised:
+        left_over(tmp_path / ("a" * 300), workers)
+    assert raised.value.exit_code == 4
