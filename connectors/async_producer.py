@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from connectors.arguments import at_least_one
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import Deadline, SystemClock
 from connectors.contract import DelayLevels, Headers, TopicNames
@@ -58,14 +59,12 @@ class AsyncScheduledProducer:
         clients: Clients | None = None,
         tracing: "TracerProvider | bool" = False,
     ) -> None:
-        if max_in_flight < 1:
-            raise ValueError(f"max_in_flight is {max_in_flight}; the least is 1")
         clients = clients or KafkaClients()
         self._producer = ScheduledProducer(config, names=names, levels=levels, clients=clients, tracing=tracing)
         self._clock = clients.clock
         self._moves_clock = not isinstance(clients.clock, SystemClock)
         """Whether polling would move a clock, which is a test's own to move: then only what has come is told."""
-        self._room = asyncio.Semaphore(max_in_flight)
+        self._room = asyncio.Semaphore(at_least_one("max_in_flight", max_in_flight))
         self._awaited: set[asyncio.Future[Any]] = set()
         self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._telling = threading.Lock()

@@ -21,6 +21,7 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
+from connectors.arguments import at_least_one
 from connectors.client_options import RETRYING, SCHEDULING, check_protected
 from connectors.clients import Clients, KafkaClients
 from connectors.consuming.concurrently import ConsumeConcurrently
@@ -148,12 +149,12 @@ class RetryingConsumer:
             names=names,
             model=MessageModel(model),
             is_orderly=orderly,
-            concurrency=_at_least_one("concurrency", concurrency),
+            concurrency=at_least_one("concurrency", concurrency),
             max_reconsume_times=reconsume_limit(max_reconsume_times, is_orderly=orderly),
-            consume_timeout_ms=_at_least_one("consume_timeout", duration_ms("consume_timeout", consume_timeout)),
+            consume_timeout_ms=at_least_one("consume_timeout", duration_ms("consume_timeout", consume_timeout)),
             suspend_ms=within_suspend_limits(duration_ms("suspend", suspend)),
             stop_timeout_ms=duration_ms("stop_timeout", stop_timeout),
-            max_in_flight=_at_least_one("max_in_flight", max_in_flight),
+            max_in_flight=at_least_one("max_in_flight", max_in_flight),
         )
         self._listener: Listener | None = None
         self._stopping = threading.Event()
@@ -436,9 +437,3 @@ def _topics(topics: Sequence[str], names: TopicNames) -> tuple[str, ...]:
         if not is_legal_topic_name(topic):
             raise ValueError(f"'{topic}' is not a valid topic name (at most 249 letters, digits, '.', '_' and '-')")
     return physical
-
-
-def _at_least_one(name: str, given: int) -> int:
-    if given < 1:
-        raise ValueError(f"{name} is {given}; the least is 1")
-    return given

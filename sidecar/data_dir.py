@@ -121,9 +121,9 @@ def left_over(path: Path, workers: int) -> list[Path]:
     """
     used = {worker_name(number) for number in range(1, workers + 1)} if workers > 1 else set()
     try:
-        others = [found for found in path.glob("worker-*") if found.name not in used]
-        return sorted([*path.glob("wheel-*"), *others] if workers > 1 else others)
+        there = [*path.glob("worker-*"), *(path.glob("wheel-*") if workers > 1 else ())]
     except OSError as error:
         raise DataDirectoryError(
             f"data_dir {path} cannot be used: {error.strerror}; name a directory that this user may read and write"
         ) from error
+    return sorted(found for found in there if found.name not in used)

@@ -63,10 +63,11 @@ class QueryTopics:
         Raises:
             AuditError: it goes with another table, or a topic was made anew.
         """
-        if not self.is_begun:
+        known = tables.read_or_none(self._spark, self._path)
+        if known is None:
             return
         self._check_pair()
-        for row in tables.read(self._spark, self._path).sort("query", "topic").collect():
+        for row in known.sort("query", "topic").collect():
             told = row.asDict()
             topics = self._topics.setdefault(told["query"], [])
             if told["topic"] not in topics:

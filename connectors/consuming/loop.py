@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors import static_member
 from connectors.bounded_call import ends_within
 from connectors.client_options import for_admin, for_consumer
 from connectors.clients import Clients
 from connectors.clock import Deadline
-from connectors.consuming import static_member
 from connectors.consuming.message import ConsumedMessage, MessageModel, as_consumed
 from connectors.consuming.process_queue import ProcessQueue
 from connectors.consuming.send_back import SendBack

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from connectors.clients import KafkaClients
 from connectors.clock import SystemClock
-from connectors.contract import Place, TopicKind
+from connectors.contract import SCHEDULE_KINDS, Place, TopicKind
 from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.errors import DeadLettersError
 from sidecar.cli.options import with_settings
@@ -173,7 +173,7 @@ def _named(log: Log, to: str) -> int:
 def _place(settings: Settings, admin: AdminClient, topic: str, partition: int) -> TopicPartition:
     names = settings.topic_names
     place = TopicPartition(names.physical(topic), partition)
-    if names.kind(place.topic) not in (TopicKind.LEVEL, TopicKind.WHEEL, TopicKind.SEND_BACK):
+    if names.kind(place.topic) not in SCHEDULE_KINDS:
         raise UsageError(
             f"{place.topic} is no schedule topic of this sidecar, whose wheel topic is {names.wheel}; see topic_prefix "
             "and 'timewheel progress show'"

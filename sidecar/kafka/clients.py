@@ -1,6 +1,5 @@
 """The Kafka clients of one session: made together, thrown away together."""
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from connectors.kafka import (
     transactional_config,
 )
 from connectors.kafka_errors import is_about_group
+from connectors.static_member import name_for
 from sidecar.clock import Clock
 from sidecar.dispatch.transactions import CALL_TIMEOUT_S, AtLeastOnce, ExactlyOnce, Publishing, collect_failures
 from sidecar.errors import ClientsLostError, StoppedWaitingError, UsageError
@@ -132,11 +132,9 @@ def connect(settings: Settings, clock: Clock, is_stopping: Callable[[], bool], t
 
 
 def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[], bool]) -> str:
-    """The name of a static member: another one once there is more to read, or a topic is another one.
+    """The name of a static member: another one once there is a level or a partition more, or a topic is another.
 
-    Kafka gives a member that returns under its name what it had before, and nobody looks whether there is more by then:
-    a level or a partition that is new would be nobody's. So would be those of a topic that was deleted, when the group
-    gave them up, and made anew.
+    Those of a topic that was deleted, when the group gave them up, and made anew would be nobody's, too.
 
     Raises:
         StoppedWaitingError: a stop was asked for before Kafka has told which partitions there are.
@@ -151,7 +149,7 @@ def _instance_id(settings: Settings, topics: TopicAdmin, is_stopping: Callable[[
         told = answered(topics.ids_and_counts, settings.topic_names.schedule_topics(settings.levels))
     except KafkaException as error:
         raise StoppedWaitingError(f"describe_topics: {error}") from error
-    return f"{settings.identity}-{zlib.crc32(repr(sorted(told.items())).encode()):08x}"
+    return name_for(settings.identity, told.items())
 
 
 def _close(consumer: Consumer) -> None:

@@ -87,6 +87,25 @@ def turn_until(consumer: RetryingConsumer, condition: Callable[[], object], what
     wait_until(turned, what)
 
 
+def consume_until(
+    consumer: RetryingConsumer,
+    seen: list[bytes | None],
+    condition: Callable[[], object],
+    what: str,
+    *,
+    answer: ConsumeResult = SUCCESS,
+) -> None:
+    """Note the value of everything that is read, and close the consumer in the end."""
+
+    @consumer.listener
+    def listen(message: ConsumedMessage) -> ConsumeResult:
+        seen.append(message.value)
+        return answer
+
+    turn_until(consumer, condition, what)
+    consumer.close()
+
+
 def headers_of(message: Message) -> dict[str, bytes | None]:
     headers = message.headers() or []
     assert len(dict(headers)) == len(headers), f"a header comes twice: {headers}"
@@ -750,14 +769,7 @@ def test_a_broadcast_consumer_with_a_name_goes_on_where_it_was(group: Group) -> 
 
     def consume(count: int) -> None:
         consumer = group.consumer(model=MessageModel.BROADCASTING, config={"group.instance.id": "screen-1"})
-
-        @consumer.listener
-        def listen(message: ConsumedMessage) -> ConsumeResult:
-            seen.append(message.value)
-            return SUCCESS
-
-        turn_until(consumer, lambda: len(seen) >= count, f"{count} have been seen")
-        consumer.close()
+        consume_until(consumer, seen, lambda: len(seen) >= count, f"{count} have been seen")
 
     consume(2)
     group.produce(b"2")
@@ -773,14 +785,7 @@ def test_a_broadcast_record_that_has_failed_is_done_with(group: Group) -> None:
         consumer = group.consumer(
             model=MessageModel.BROADCASTING, config={"group.instance.id": "screen-1"}, max_in_flight=1
         )
-
-        @consumer.listener
-        def listen(message: ConsumedMessage) -> ConsumeResult:
-            seen.append(message.value)
-            return LATER
-
-        turn_until(consumer, lambda: value in seen, f"{value!r} has been seen")
-        consumer.close()
+        consume_until(consumer, seen, lambda: value in seen, f"{value!r} has been seen", answer=LATER)
 
     consume(b"1")
     group.produce(b"2")
@@ -816,14 +821,7 @@ def test_a_static_member_reads_what_is_new_when_it_comes_back(group: Group, mode
 
     def consume(value: bytes) -> None:
         consumer = group.consumer(model=model, config={"group.instance.id": "till-1"}, topics=topics)
-
-        @consumer.listener
-        def listen(message: ConsumedMessage) -> ConsumeResult:
-            seen.append(message.value)
-            return SUCCESS
-
-        turn_until(consumer, lambda: value in seen, f"{value!r} has been seen")
-        consumer.close()
+        consume_until(consumer, seen, lambda: value in seen, f"{value!r} has been seen")
 
     group.produce(b"before")
     consume(b"before")
@@ -846,18 +844,12 @@ def test_where_retention_has_overtaken_a_group_it_reads_what_is_left(group: Grou
     def consume(value: bytes) -> None:
         consumer = group.consumer(config={"auto.offset.reset": reset})
 
-        @consumer.listener
-        def listen(message: ConsumedMessage) -> ConsumeResult:
-            seen.append(message.value)
-            return SUCCESS
-
         def more() -> bool:
             if not seen and group.committed() == 1:
                 group.produce(value)
             return value in seen
 
-        turn_until(consumer, more, f"{value!r} has been seen")
-        consumer.close()
+        consume_until(consumer, seen, more, f"{value!r} has been seen")
 
     consume(b"first")
     group.produce(*[b"%d" % number for number in range(10)])

@@ -67,11 +67,7 @@ const cellAt = (ms) => {
 const inCells = (stretches) => {
   const { cell, total } = shape();
   const held = new Array(total).fill(0);
-  let number = 0;
-  for (const [stretch, messages] of stretches.entries()) {
-    while (number < total - 1 && cellTime(number + 1) <= from + stretch * cell) number++;
-    held[number] += messages;
-  }
+  for (const [stretch, messages] of stretches.entries()) if (messages) held[cellAt(from + stretch * cell)] += messages;
   return held;
 };
 

@@ -6,7 +6,7 @@ So the name that the user gives ends in a checksum of the topics, their ids and 
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -39,10 +39,10 @@ def look(admin: Any, topics: Sequence[str]) -> Seen:
     return seen
 
 
-def name_for(name: str, seen: Seen) -> str:
-    """Of a member that reads what was seen.
+def name_for(name: str, seen: Iterable[tuple[object, ...]]) -> str:
+    """Of a member that reads what was seen: of each topic that there is, its name, its id and its number of partitions.
 
     >>> name_for("till-1", [("payments", "a", 3)]) == name_for("till-1", [("payments", "a", 4)])
     False
     """
-    return f"{name}-{zlib.crc32(repr(seen).encode()):08x}"
+    return f"{name}-{zlib.crc32(repr(sorted(seen)).encode()):08x}"
