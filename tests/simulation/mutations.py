@@ -21,6 +21,7 @@ from sidecar.dispatch.wheel.intake import WheelIntake
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.dispatch.wheel.ready import Ready
+from sidecar.dispatch.wheel.start_gate import Stage
 from sidecar.dispatch.wheel.taking_out import Named
 from sidecar.intake import parse_wheel
 from sidecar.intake.alike import Alike
@@ -198,11 +199,10 @@ def a_checkpoint_lies_between_a_cancel_and_its_copy(patch: Patch) -> None:
 
 
 def reading_and_sending_wait_for_each_other(patch: Patch) -> None:
-    def waits(self: WheelPartition) -> bool:
-        is_open = self._cancels.is_any_in_doubt and not self._intake.is_recovering
-        return is_open and not self._has_reached_end and not self.is_full
+    def stage(self: WheelPartition) -> Stage:
+        return self._gate.stage(has_room=not self.is_full)
 
-    patch.setattr(WheelPartition, "_waits_for_doubts", property(waits))
+    patch.setattr(WheelPartition, "_stage", property(stage))
 
 
 def cancels_hit_what_comes_after_them(patch: Patch) -> None:

@@ -9,6 +9,7 @@ from sidecar import leftovers, plan
 from sidecar.dispatch import levels, send_back
 from sidecar.dispatch.wheel import intake as wheel_intake
 from sidecar.dispatch.wheel import partition as wheel
+from sidecar.dispatch.wheel import start_gate
 from sidecar.intake import columns, enqueue_get
 from sidecar.store import opening, slot_walks, timer_log, timer_store, timer_wheel
 
@@ -18,7 +19,7 @@ def reads_first_ms(seed: int) -> int:
 
     So it is where that is more than can be read in time.
     """
-    return random.Random(f"{seed}-waits").choice([0, wheel.READS_FIRST_MS])
+    return random.Random(f"{seed}-waits").choice([0, start_gate.BACKLOG_MS])
 
 
 def piece_records(seed: int) -> int:
@@ -89,7 +90,7 @@ def small_stretches(seed: int) -> Iterator[None]:
         bounds = [
             (timer_wheel, "_FIRST_CHUNK_SLOTS", 4),
             (timer_wheel, "_LAST_CHUNK_SLOTS", 16),
-            (wheel, "READS_FIRST_MS", reads_first_ms(seed)),
+            (start_gate, "BACKLOG_MS", reads_first_ms(seed)),
             (wheel, "LOOK_EVERY_MS", looks_every_ms(seed)),
             (enqueue_get, "PIECE_RECORDS", piece_records(seed)),
             (plan, "NEIGHBOURS", 1),

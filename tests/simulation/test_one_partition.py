@@ -10,8 +10,8 @@ from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.in_hand import InHand
 from sidecar.dispatch.wheel.intake import WheelIntake
-from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.dispatch.wheel.staging import Staging
+from sidecar.dispatch.wheel.start_gate import StartGate
 from tests.simulation.histories import look_for
 from tests.simulation.mutations import (
     Mutation,
@@ -50,7 +50,8 @@ def what_is_read_is_told_this_hosts_time_though_another_was_ahead(patch: Patch) 
 
 
 def what_is_in_doubt_holds_up_nothing(patch: Patch) -> None:
-    patch.setattr(WheelPartition, "_waits_for_doubts", False)
+    stage = StartGate.stage
+    patch.setattr(StartGate, "stage", lambda self, **_: stage(self, has_room=False))
 
 
 FAULTS: Mapping[Mutation, int] = {

@@ -6,15 +6,11 @@
 
 The state that must not be lost is in Kafka (`progress`); the files are a cache of it. After a start, records
 between the checkpoint and the committed offset are read again (replay): what the watermark says is done is passed over,
-the rest is stored, and nothing is published before that is through.
+the rest is stored, and nothing is published before that is through (`start_gate`).
 
 What arrived already due (`late`) waits in memory, and the committed offset stands at the first of it. Before it go the
 stored records that were due by its arrival, whose offsets are all lower; after it the others, which may be higher. So
 the watermark never passes a stored record below the committed offset, and no record above that is sent.
-
-What fell due while nobody delivered may have been cancelled in good time, by what nobody has read yet. So after a start
-nothing that waits is sent before the log's end of that moment is read; but not for long, and not beyond what memory and
-disk hold.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -37,6 +33,7 @@ from sidecar.dispatch.wheel.intake import WheelIntake
 from sidecar.dispatch.wheel.progress import BURIED_MAX, WheelProgress
 from sidecar.dispatch.wheel.ready import Ready
 from sidecar.dispatch.wheel.staging import Staging
+from sidecar.dispatch.wheel.start_gate import Stage, StartGate
 from sidecar.dispatch.wheel.taking_out import TakingOut
 from sidecar.dispatch.wheel.view import WheelView
 from sidecar.intake.copies import Copies
@@ -50,9 +47,6 @@ from sidecar.store.errors import StoreError
 from sidecar.store.files import FileSystem
 from sidecar.store.opening import Opened, open_store
 from sidecar.store.recovery import Owner
-
-READS_FIRST_MS = 5_000
-"""How long what is due waits at most, after a start, for what was written before."""
 
 BUSY_MS = 100
 """While something is due so soon, a slot is loaded a few milliseconds at a time."""
@@ -181,11 +175,7 @@ class WheelPartition:
             monotonic_ms=self._monotonic_ms,
             trace=settings.trace,
         )
-        self._reads_first_until = start.end_offset
-        """Nothing is due before this offset is reached; 0: it was, or there is no more waiting for it."""
-        self._has_reached_end = False
-        self._read_first_from_ms: float | None = None
-        """Since when that is so; None: records before the committed offset are still being read again."""
+        self._gate = StartGate(self._intake, self._cancels, start.end_offset, self._monotonic_ms)
         # 5. What is done now and then.
         self._checkpoints = WheelCheckpoints(
             self._name, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
@@ -248,14 +238,11 @@ class WheelPartition:
     @property
     def is_recovering(self) -> bool:
         """Whether records before the committed offset, or what they need, are still being read again."""
-        return self._intake.is_recovering or self._waits_for_doubts
+        return self._stage in (Stage.REPLAY, Stage.DOUBTS)
 
     @property
-    def _waits_for_doubts(self) -> bool:
-        """Whether nothing is sent before it is known which replacements from before the start have been carried out
-        (see `WheelIntake._bring`); but where memory is full, or another's open transaction is in the way."""
-        is_open = self._cancels.is_any_in_doubt and not self._intake.is_recovering
-        return is_open and not self._has_reached_end and self.has_room
+    def _stage(self) -> Stage:
+        return self._gate.stage(has_room=self.has_room)
 
     @property
     def replayed(self) -> tuple[int, int]:
@@ -283,9 +270,7 @@ class WheelPartition:
         """There is nothing to read below ``offset``: markers and aborted records leave offsets that hold no record."""
         self._now_ms = max(self._now_ms, self._intake.watermark[0])
         self._intake.reached_end(offset, self._now_ms)
-        if self.position >= offset:  # all is read; what another's open transaction holds back may take minutes
-            self._reads_first_until = 0
-            self._has_reached_end = True
+        self._gate.reached_end(offset)
 
     def lost_end(self, offset: int) -> None:
         self._intake.lost_end(offset)
@@ -295,7 +280,7 @@ class WheelPartition:
     @property
     def next_due_ms(self) -> int | None:
         """When there is something to publish; None: nothing known, or records are still being read again."""
-        if self.is_recovering or self.position < self._reads_first_until:
+        if self._stage is not Stage.OPEN:
             return None
         arrived_ms = self._late.first_arrived_ms
         if arrived_ms is not None:  # by the watermark, which another replica's clock may have set
@@ -327,7 +312,7 @@ class WheelPartition:
 
     @property
     def trouble(self) -> str:
-        if self._waits_for_doubts:
+        if self._stage is Stage.DOUBTS:
             return f"reads on, at offset {self.position}, to see which replacements have been carried out"
         return self._intake.trouble
 
@@ -544,8 +529,7 @@ class WheelPartition:
         self._store.warm()
         self._ready.load(now_ms + self._store.precision_ms, self._at_hand_records, busy_by_ms=now_ms + BUSY_MS)
         self._store.look_ahead()
-        if self._reads_first_until and not self._reads_first():
-            self._reads_first_until = 0
+        self._gate.tick(is_needed=not self.is_full and bool(self._store.pending_count or self._ready.waiting))
         monotonic_ms = self._monotonic_ms()
         if self._looking is None and monotonic_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = monotonic_ms
@@ -553,17 +537,6 @@ class WheelPartition:
         if self._looking is not None and next(self._looking, "over"):
             self._looking = None
         self._checkpoints.tick(monotonic_ms, self._intake.brought, is_disk_full=self.is_disk_full)
-
-    def _reads_first(self) -> bool:
-        """Whether what is due still waits for what was written before the start."""
-        monotonic_ms = self._monotonic_ms()
-        if self._read_first_from_ms is None:
-            self._read_first_from_ms = monotonic_ms
-        return (
-            monotonic_ms - self._read_first_from_ms < READS_FIRST_MS
-            and not self.is_full
-            and bool(self._store.pending_count or self._ready.waiting)
-        )
 
     def close(self) -> None:
         """Flush and close; the directory is clean where everything that was read is committed."""
