@@ -16,7 +16,7 @@ from sidecar.dispatch.wheel.figures import added
 from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.observability.metric_types import set_labels
 from sidecar.observability.metrics import Metrics
-from sidecar.records import DUE_MS, TOPIC, Rejection
+from sidecar.records import TOPIC, Rejection, due_ms_of, topic_of
 from sidecar.rejections import RejectionLog
 from sidecar.settings import Settings
 from sidecar.source import Draft, Source
@@ -104,13 +104,14 @@ class Accounts:
             queue = self._queue_of(source.topic)
             if rejections:
                 records = [record for record in records if not put.is_buried(source, record)]
-            due = [record[DUE_MS] for record in records if record[TOPIC] != wheel]
-            if len(due) < len(records):
-                postponed = sum(record[TOPIC] == wheel and is_postponed(record) for record in records)
+            if wheel in map(topic_of, records):
+                onward = [record for record in records if record[TOPIC] == wheel]
+                postponed = sum(map(is_postponed, onward))
                 metrics.postponed.inc(postponed)
-                metrics.rolls.inc(len(records) - len(due) - postponed)
-            metrics.delivered.labels(queue).inc(len(due))
-            metrics.lateness.observe_ms(queue, now_ms - np.array(due, np.int64))
+                metrics.rolls.inc(len(onward) - postponed)
+                records = [record for record in records if record[TOPIC] != wheel]
+            metrics.delivered.labels(queue).inc(len(records))
+            metrics.lateness.observe_ms(queue, now_ms - np.fromiter(map(due_ms_of, records), np.int64, len(records)))
             if source.topic == self._names.send_back:
                 self._count_dead_letters(record[TOPIC] for record in records)
 

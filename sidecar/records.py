@@ -11,6 +11,7 @@ Beside that, to read the headers of a record and parse it among a thousand that 
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -45,6 +46,11 @@ Outgoing = tuple[str | Rejection, int, bytes | None, bytes | None, Headers, int,
 In place of the topic stands the reason where intake has rejected the record: it goes to the dead letters. Source
 headers are wanted of those alone, so that the disk holds them encoded: of what goes there, or comes from there, they
 are what `encode_headers` gives. `source_headers` reads either."""
+
+# For a loop that runs in C: ``map(due_ms_of, records)``.
+topic_of = itemgetter(TOPIC)
+value_of = itemgetter(VALUE)
+due_ms_of = itemgetter(DUE_MS)
 
 
 _StoredTuple = tuple[str, int, bytes | None, bytes | None, Headers, int, int, bytes]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from connectors.contract import Headers
-from sidecar.records import KEY, SOURCE_HEADERS, VALUE, Outgoing
+from sidecar.records import KEY, SOURCE_HEADERS, VALUE, Outgoing, value_of
 
 RECORD_OVERHEAD_BYTES = 500
 """What a record takes beside its value, key and headers."""
@@ -33,5 +33,5 @@ def bytes_of(records: Sequence[Outgoing]) -> int:
     """The size of many records, about; see `SAMPLED`."""
     sample = records[::SAMPLED]
     beside_values = sum([len(record[KEY] or b"") + header_bytes(record[SOURCE_HEADERS]) for record in sample])
-    values = sum([len(record[VALUE] or b"") for record in records])
+    values = sum(map(len, filter(None, map(value_of, records))))
     return values + RECORD_OVERHEAD_BYTES * len(records) + beside_values * len(records) // max(1, len(sample))

@@ -6,9 +6,10 @@ by one, this says of all in half the time.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from operator import add, sub
+from operator import add
 from typing import NamedTuple
 
+import numpy as np
 from confluent_kafka import Message
 
 from connectors.contract import Headers
@@ -26,6 +27,9 @@ from sidecar.records import Outgoing
 
 _PLAIN_ON_LEVELS = frozenset({REAL_TOPIC})
 _PLAIN_ON_WHEEL = frozenset({REAL_TOPIC, TIMER_DELIVER_MS, TIMER_DELAY_MS, UNIQ_KEY})
+
+_TENS = 10 ** np.arange(DIGITS_MAX - 1, -1, -1)
+"""What a digit counts at its place, in the longest number."""
 
 _Plain = dict[str, list[bytes | None]]
 """Values of the records, by the name of the header."""
@@ -45,8 +49,8 @@ class Alike(NamedTuple):
 
     @property
     def longest_delay_ms(self) -> int:
-        """From a record's timestamp to its due time."""
-        return int(max(map(sub, self.due_ms, self.timestamps_ms)))
+        """From a record's timestamp to its due time, as if all had the first of their timestamps."""
+        return max(self.due_ms) - min(self.timestamps_ms)
 
     def outgoing(
         self, messages: Sequence[Message], due_ms: Sequence[int], source_headers: Sequence[Headers | bytes | None]
@@ -160,16 +164,29 @@ def _times(plain: _Plain, timestamps_ms: Sequence[int]) -> tuple[list[int], Sequ
     texts = plain.get(TIMER_DELAY_MS if is_delay else TIMER_DELIVER_MS)
     if texts is None:
         return None
-    try:
-        digits = set(map(len, texts))  # type: ignore[arg-type]
-        if max(digits) > DIGITS_MAX or not all(map(bytes.isdigit, texts)):  # type: ignore[arg-type]
-            return None
-    except TypeError:  # null
+    if not all(texts):  # null, or empty
         return None
-    numbers = list(map(int, texts))  # type: ignore[arg-type]
+    digits = set(map(len, texts))  # type: ignore[arg-type]
+    numbers = _numbers(texts, digits)  # type: ignore[arg-type]
+    if numbers is None:
+        return None
     if is_delay:
         due_ms = list(map(add, timestamps_ms, numbers))
         return due_ms, [b"%d" % time_ms for time_ms in due_ms]
     if len(digits) > 1 or min(numbers) < 10 ** (digits.pop() - 1):  # with a leading zero it is not told as it is
         return None
     return numbers, texts  # type: ignore[return-value]
+
+
+def _numbers(texts: Sequence[bytes], digits: Collection[int]) -> list[int] | None:
+    """What they say; None: one of them is no number, or too long a one.
+
+    Args:
+        digits: how many they have, at least 1.
+    """
+    if max(digits) > DIGITS_MAX:
+        return None
+    if len(digits) > 1:
+        return list(map(int, texts)) if all(map(bytes.isdigit, texts)) else None
+    figures = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1) - ord("0")  # what is below wraps around
+    return None if figures.max() > 9 else (figures @ _TENS[-figures.shape[1] :]).tolist()

@@ -5,6 +5,7 @@ the loops over it run in C.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from confluent_kafka import Message
 
@@ -17,6 +18,9 @@ FEW = 20
 
 Column = tuple[tuple[str, bytes | None], ...]
 """A header of each record."""
+
+_name_of = itemgetter(0)
+_value_of = itemgetter(1)
 
 
 def stretches(
@@ -39,7 +43,7 @@ def columns_of(headers: Sequence[Headers | None]) -> list[tuple[str, Column]] | 
     named = []
     for column in columns:
         name = column[0][0]
-        if [header[0] for header in column].count(name) < len(column):
+        if list(map(_name_of, column)).count(name) < len(column):
             return None
         named.append((name, column))
     return named
@@ -47,7 +51,7 @@ def columns_of(headers: Sequence[Headers | None]) -> list[tuple[str, Column]] | 
 
 def values_of(column: Column) -> list[bytes | None]:
     """The values alone."""
-    return [value for _, value in column]
+    return list(map(_value_of, column))
 
 
 def rows_of(*columns: Iterable[tuple[str, bytes | None]]) -> list[Headers]:

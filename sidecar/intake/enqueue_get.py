@@ -1,6 +1,6 @@
 """RIP-43's EnqueueGet: reads what the consumer has fetched, and hands it to the sources, a batch at a time."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -234,6 +234,8 @@ class EnqueueGet:
 
         In the order of a partition's records; those of others may stand between them.
         """
+        if _are_of_one_partition(messages):
+            return [Run((messages[0].topic() or "", messages[0].partition() or 0), messages)]
         runs: list[Run] = []
         growing: dict[Place, Run] = {}
         topic: str | None = None
@@ -294,3 +296,11 @@ class EnqueueGet:
         for place, reading in self._readings.items():
             if reading.is_paused and place not in self._held and reading.source.has_room:
                 reading.resume(self._consumer)
+
+
+def _are_of_one_partition(messages: Sequence[Message]) -> bool:
+    """Whether they are records of one partition, all of them."""
+    if any(map(Message.error, messages)):
+        return False
+    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+    return topics.count(topics[0]) == len(topics) and partitions.count(partitions[0]) == len(partitions)

@@ -14,6 +14,7 @@ from connectors.contract import CONTROL_HEADERS, GENERATED_HEADERS, DelayLevels,
 from connectors.kafka import BY_KEY
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.dispatch.send_back import SendBackPartition
+from sidecar.dispatch.wheel.intake import _asked_for_late, _due_since
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.intake.columns import FEW, MANY
 from sidecar.intake.copies import Copies
@@ -191,6 +192,13 @@ def test_a_wheel_makes_the_same_of_a_batch_as_of_one_record_after_the_other(
     committed = FIRST + len(batch) * halves_replayed // 2
     told = plan, batch, committed, watermark or (-1, -1), now_ms
     assert outcome(*told, len(batch)) == outcome(*told, 1)
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=4), times)
+def test_since_when_records_are_due_is_the_same_of_many_as_of_each(acts_and_times: Any, now_ms: int) -> None:
+    act_ms, timestamps_ms = zip(*acts_and_times, strict=True)
+    each = [act if act >= at else _asked_for_late(act, at, now_ms) for act, at in acts_and_times]
+    assert list(_due_since(act_ms, timestamps_ms, now_ms)) == each
 
 
 LEVEL, LEVEL_DELAY_MS, SKEW_MS = "SCHEDULE_TOPIC_XXXX-2", 1_000, 1_500

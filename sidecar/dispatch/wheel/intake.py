@@ -15,6 +15,7 @@ are read.
 
 from collections.abc import Callable, Sequence
 from itertools import compress, count, repeat
+from operator import ge
 
 from confluent_kafka import Message
 
@@ -239,8 +240,7 @@ class WheelIntake:
             act_ms, rolls = zip(*map(rolling.act_at, alike.timestamps_ms, alike.due_ms, alike.offsets), strict=True)
         is_any_due = not is_replayed and min(act_ms) <= now_ms
         if is_any_due:
-            times = zip(act_ms, alike.timestamps_ms, strict=True)
-            act_ms = [act if act >= at else _asked_for_late(act, at, now_ms) for act, at in times]
+            act_ms = _due_since(act_ms, alike.timestamps_ms, now_ms)
         is_all_due = is_any_due and max(act_ms) <= now_ms
         told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
         records = alike.outgoing(messages, act_ms, told)
@@ -470,6 +470,16 @@ class WheelIntake:
     def _expire_cancels(self, now_ms: int) -> None:
         self.decisions.expire(self.position, now_ms)
         self._hand_over(now_ms)
+
+
+def _due_since(act_ms: Sequence[int], timestamps_ms: Sequence[int], now_ms: int) -> Sequence[int]:
+    """When each of them became due, or will: of those that were asked for too late, `_asked_for_late`."""
+    if all(map(ge, act_ms, timestamps_ms)):
+        return act_ms
+    if max(act_ms) <= min(timestamps_ms) and max(timestamps_ms) <= now_ms:
+        return timestamps_ms
+    times = zip(act_ms, timestamps_ms, strict=True)
+    return [act if act >= at else _asked_for_late(act, at, now_ms) for act, at in times]
 
 
 def _asked_for_late(due_ms: int, timestamp_ms: int, now_ms: int) -> int:

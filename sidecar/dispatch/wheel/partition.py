@@ -41,7 +41,7 @@ from sidecar.intake.parse_wheel import WheelParser
 from sidecar.intake.progress import Start
 from sidecar.pending import PendingAnswer, PendingQuery
 from sidecar.plan import Plan
-from sidecar.records import DUE_MS, OFFSET, TOPIC, Outgoing, brought_by
+from sidecar.records import DUE_MS, OFFSET, TOPIC, Outgoing, Rejection, brought_by, due_ms_of, topic_of
 from sidecar.sizes import bytes_of
 from sidecar.store.errors import StoreError
 from sidecar.store.files import FileSystem
@@ -567,10 +567,12 @@ class WheelPartition:
         self._oldest_pending = max(self._oldest_pending, found)
 
 
-def _last_key(records: list[Outgoing]) -> tuple[int, int]:
+def _last_key(records: Sequence[Outgoing]) -> tuple[int, int]:
     """Where the watermark stands once these records, which arrived already due, are sent.
 
     Neither they nor others that are due at that time lie beyond it. Rejected records have no due time.
     """
-    last_ms = max([record[DUE_MS] for record in records if type(record[TOPIC]) is str], default=-1)
-    return last_ms, records[-1][OFFSET]
+    due = records
+    if Rejection in set(map(type, map(topic_of, records))):
+        due = [record for record in records if not isinstance(record[TOPIC], Rejection)]
+    return max(map(due_ms_of, due), default=-1), records[-1][OFFSET]
