@@ -30,7 +30,7 @@ from sidecar.intake.columns import FEW, stretches
 from sidecar.intake.headers import read_headers, told_of
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.intake.progress import Offset
-from sidecar.records import DUE_MS, OFFSET, Outgoing, Rejection
+from sidecar.records import DUE_MS, OFFSET, Outgoing, Rejection, due_ms_of
 from sidecar.sizes import bytes_of, size_of
 
 
@@ -68,7 +68,7 @@ class Chunk:
         self.records = records
         self.size_bytes = size_bytes
         self.latest_due_ms = latest_due_ms
-        self.due_ms_max = max([record[DUE_MS] for record in records])
+        self.due_ms_max: int = max(map(due_ms_of, records))
 
     @property
     def is_cut(self) -> bool:
