@@ -42,7 +42,7 @@ _GOLDEN = 0x9E3779B1
 """2**32 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4: Fibonacci hashing)."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What decides when. One letter a field: it stands in Kafka's commit metadata."""
 
     roll_window_ms: Milliseconds = msgspec.field(name="r")

@@ -104,6 +104,13 @@ def failures_read(cluster: Cluster, job: Job, began_ms: int) -> tuple[int, int] 
     return (failures_since(since_ms, job.levels) if since_ms else 0), began_ms - rules.grace_ms
 
 
+def letters_lost(cluster: Cluster, job: Job) -> list[str]:
+    """Dead-letter topics that no longer have all of their records."""
+    existing = cluster.topics()
+    topics = [topic for topic in existing if job.names.kind(topic) is TopicKind.DEAD_LETTER]
+    return sorted(cluster.kept_since_ms(_places(existing, topics), 0))
+
+
 def failures_since(since_ms: int, levels: DelayLevels) -> int:
     """From when on nothing can have come that was sent back before a time."""
     return since_ms + max(levels.delays_ms) + _ON_ITS_WAY_MS

@@ -66,6 +66,7 @@ class Rules(NamedTuple):
     what was asked for before was read, too, as far as there still is any. ``destinations``: only messages for these,
     for groups, and for none that can be told; empty: all. What came for others need not have been read.
     ``failures_ms``: from when to when, if at all, what came for groups has been sent back by records that were read.
+    ``are_letters_whole``: whether no dead-letter topic has lost records.
     """
 
     as_of_ms: int
@@ -76,6 +77,7 @@ class Rules(NamedTuple):
     is_whole: bool = True
     destinations: tuple[str, ...] = ()
     failures_ms: tuple[int, int] | None = None
+    are_letters_whole: bool = True
 
 
 def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
@@ -110,7 +112,8 @@ def reconcile(facts: DataFrame, names: TopicNames, rules: Rules) -> DataFrame:
     if letters is not None:
         verdicts = with_rejections(verdicts, known, letters)
     if not kinds.isdisjoint(_LETTERS):
-        verdicts = verdicts.unionByName(_moved_twice(folded, known, names, is_whole=rules.is_whole))
+        is_whole = rules.is_whole and rules.are_letters_whole
+        verdicts = verdicts.unionByName(_moved_twice(folded, known, names, is_whole=is_whole))
     if "delivered" in kinds or "dead_letter" in kinds:
         unasked = _never_sent_back(folded, known, names, rules)
         verdicts = verdicts if unasked is None else verdicts.unionByName(unasked)

@@ -19,20 +19,16 @@ _SAID = [*_IDENTITY, "due_ms", "topic", "partition", "origin"]  # by an original
 _WITH_OWN_ID = (*ASKS, "rolled", "retry", "postponed")
 """Kinds whose id a letter has, too, if it has any; a cancel goes by the id that it takes back."""
 
-_SEEN_IN_THE_RECORD = (
-    ErrorCode.MISSING_REAL_TOPIC,
-    ErrorCode.ILLEGAL_REAL_TOPIC,
-    ErrorCode.ILLEGAL_REAL_QID,
-    ErrorCode.NO_DELIVERY_TIME,
-    ErrorCode.ILLEGAL_DELIVERY_TIME,
-    ErrorCode.MISSING_UNIQ_KEY,
-    ErrorCode.NOT_CANCELLABLE,
-    ErrorCode.MISSING_CONSUMER_GROUP,
-    ErrorCode.MISSING_RETRY_TOPIC,
-    ErrorCode.ILLEGAL_RETRY_TOPIC,
-    ErrorCode.ILLEGAL_RECONSUME_TIMES,
+_NOT_SEEN_IN_THE_RECORD = (
+    ErrorCode.UNREADABLE_HEADERS,
+    ErrorCode.DELAY_TOO_LONG,
+    ErrorCode.TOO_MANY_GROUP_TOPICS,
+    ErrorCode.DESTINATION_NOT_ALLOWED,
+    ErrorCode.UNKNOWN_DESTINATION,
+    ErrorCode.DESTINATION_REFUSED,
+    ErrorCode.RECORD_TOO_LARGE,
 )
-"""Reasons that neither a setting nor the state of the cluster decides."""
+"""Reasons that a setting or the state of the cluster decides, or that are not in a fact."""
 
 
 _PARKED = TopicNames.parked_group("")
@@ -172,8 +168,13 @@ def _with_those_of_copies(letters: DataFrame, judged: DataFrame, facts: DataFram
 
 
 def _without_cause() -> Column:
-    is_valid = F.col("why") == ""
-    return is_valid & F.col("code").isin(*(code.value for code in _SEEN_IN_THE_RECORD))
+    """Whether the reason would be in the record, which has another, or none."""
+    c = F.col
+    is_invalid = c("why").isin(*(code.value for code in ErrorCode))
+    # Of the sidecar's own group, whose name the audit does not know, nothing can be sent back.
+    is_of_group = (c("code") == ErrorCode.ILLEGAL_CONSUMER_GROUP.value) & c("group").isNotNull()
+    may_be = c("code").isin(*(code.value for code in _NOT_SEEN_IN_THE_RECORD)) | is_of_group
+    return ((c("why") == "") | is_invalid) & ~may_be & (c("code") != c("why"))
 
 
 def _verdict() -> Column:
@@ -192,7 +193,7 @@ def _why() -> Column:
         F.when(c("letters") == 0, c("why"))
         .when(c("arrivals") > 0, F.concat(F.lit("delivered, and rejected as "), "code"))
         .when(c("letters") > 1, F.concat(F.lit("rejected "), c("letters"), F.lit(" times as "), "code"))
-        .when(_without_cause(), F.concat(F.lit("rejected as "), c("code"), F.lit(", which it is not")))
+        .when(_without_cause(), F.concat(F.lit("rejected as "), c("code"), F.lit(", which is not so")))
         .when(c("altered").isNotNull(), F.concat(F.lit("its dead letter has not the same "), "altered"))
         .otherwise(c("code"))
     )

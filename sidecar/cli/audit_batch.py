@@ -89,7 +89,7 @@ def batch(
         from spark.packages import check_pyspark
 
         check_pyspark()
-        from spark.batch import Job, audit, failures_read, read_facts
+        from spark.batch import Job, audit, failures_read, letters_lost, read_facts, shortened
         from spark.reconcile import Rules
         from spark.stream import failures_streamed
         from spark.tables import read_facts as read_table
@@ -110,6 +110,12 @@ def batch(
             if kafka is not None:
                 notes = read_facts(spark, kafka, job, path, Step)
                 failures_ms = failures_read(kafka, job, began_ms)
+                if lost := letters_lost(kafka, job):
+                    rules = rules._replace(are_letters_whole=False)
+                    notes.append(
+                        f"{shortened(lost)}: its first records are gone, and what was redriven is held against those "
+                        "dead letters alone that say where which group failed."
+                    )
             else:
                 failures_ms = failures_streamed(read_table(spark, path), settings.levels, grace_ms)
             job = job._replace(rules=rules._replace(failures_ms=failures_ms))

@@ -19,7 +19,7 @@ from sidecar.cli.pager import moment
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.errors import UsageError
 from sidecar.intake.headers import read_headers
-from sidecar.intake.progress import SET_BY_OPERATOR, Mark, ProgressError
+from sidecar.intake.progress import FORMAT, SET_BY_OPERATOR, Mark, ProgressError
 
 _DIGITS_MAX = 18
 
@@ -154,6 +154,8 @@ def remaining(names: TopicNames, place: Place, log: Log, committed: TopicPartiti
     offset = max(committed.offset, log.begin_offset)
     words = f"goes on at offset {offset} with what the log still holds"
     metadata = committed.metadata or ""
+    if Mark.of(metadata).format > FORMAT:
+        raise UsageError(f"{name}: what is committed is of a newer version of Timewheel; choose with that one")
     if names.kind(place[0]) is not TopicKind.WHEEL:  # up to where rejected records have been dealt with holds on
         return Chosen(offset, metadata or SET_BY_OPERATOR, words)
     if metadata == SET_BY_OPERATOR or committed.offset < log.begin_offset:

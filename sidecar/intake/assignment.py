@@ -12,7 +12,7 @@ from sidecar.intake.progress import Mark, NoLeader, NoLeaderError, ProgressError
 from sidecar.intake.reading import Reading
 from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
-from sidecar.observability.health import Health
+from sidecar.observability.health import CHOOSE_PROGRESS, Health
 from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 from sidecar.store.errors import StoreError
@@ -115,18 +115,19 @@ class Assignment:
             self._consumer.pause([TopicPartition(*place)])
             self._put_off(place, error)
 
-    def stop(self, place: Place, reason: str) -> None:
+    def stop(self, place: Place, reason: str, remedy: str = CHOOSE_PROGRESS) -> None:
         """Read no further in this partition until an operator has chosen."""
         if self._close(place):
             self._consumer.pause([TopicPartition(*place)])
         self._reopening.forget(place)
         self._health.stopped = {**self._health.stopped, name_of(place): reason}
+        self._health.remedies_of_stopped = {**self._health.remedies_of_stopped, name_of(place): remedy}
         self._tell_assignment()
         log.error(
             "partition stopped",
             partition=name_of(place),
             reason=reason,
-            operator_action="stop all sidecars of the group, choose with 'timewheel progress set', start them again",
+            operator_action=remedy,
         )
 
     def reopen(self) -> None:
@@ -172,7 +173,7 @@ class Assignment:
     def _open(self, place: Place, start: Verdict) -> Source | None:
         """Make a partition's source; None where it is stopped, or cannot be had now and is tried again."""
         if isinstance(start, Stop):
-            self.stop(place, start.reason)
+            self.stop(place, start.reason, start.remedy)
             return None
         if isinstance(start, NoLeader):
             self._put_off(place, NoLeaderError())

@@ -1,7 +1,8 @@
 """Kafka record headers -> where a scheduled record goes and what it carries, or why it is rejected.
 
 Parsing looks at the record alone, never at the clock, at metadata or at a setting, so that reading a record again gives
-the same answer. Change the rules here only together with `PARSER_VERSION`: progress is committed with it.
+the same answer. Change the rules here only together with `PARSER_VERSION`, as progress is committed with it, and with
+`sidecar.intake.progress.FORMAT`, so that earlier versions leave it alone.
 """
 
 import re

@@ -17,6 +17,8 @@ progress cannot have been forgotten, because nothing in it is older than what th
                                                                                  a mirror has translated offsets
     in range   of other records than were read      STOP                         an unclean election has cost the log
                                                                                  its end, and it has grown again
+    any        any                                  STOP                         a newer version has committed it, by
+                                                                                 rules that this one does not know
 
 Kafka forgets the progress with the topic. But it knows progress by the topic's name, and a sidecar that is reading goes
 on to commit what it knows until it has noticed: so each commit says by its id which topic it is of. It also holds the
@@ -34,6 +36,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from connectors.kafka import NO_TOPIC_IDS
+from sidecar.observability.health import CHOOSE_PROGRESS
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """What stands in a commit's metadata is no offset otherwise."""
@@ -41,6 +44,13 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 SET_BY_OPERATOR = '{"set":true}'
 """The metadata of an offset that ``timewheel progress set`` has committed."""
+
+
+FORMAT = 1
+"""Of all that is committed. A version that adds to it what decides, or reads records by another rule, counts on: those
+before it would commit without that, and lose messages or send them twice."""
+
+_START_THE_NEWER = "start the newer version in place of this one; nothing is lost"
 
 
 class ProgressError(ValueError):
@@ -61,6 +71,7 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     topic_id: str = msgspec.field(name="t", default="")
     """Empty where it is not known."""
     last_read: LastRead | None = msgspec.field(name="e", default=None)
+    format: int = msgspec.field(name="f", default=FORMAT)
 
     @classmethod
     def of(cls, metadata: str | None) -> "Mark":
@@ -125,6 +136,7 @@ class Stop(NamedTuple):
     """Do not read; tell why."""
 
     reason: str
+    remedy: str = CHOOSE_PROGRESS
 
 
 class NoLeader(NamedTuple):
@@ -166,6 +178,12 @@ def decide_start(
             "progress (offsets.retention.minutes): it may have been delivered already"
         )
     mark = Mark.of(metadata)
+    if mark.format > FORMAT:
+        return Stop(
+            f"progress at offset {committed_offset} is of a newer version of Timewheel (format {mark.format}; this one "
+            f"knows {FORMAT})",
+            _START_THE_NEWER,
+        )
     if topic_id and mark.topic_id not in ("", topic_id):
         if committed_offset == log.begin_offset:  # nothing of this one is passed over, and nothing was delivered
             return begins

@@ -138,6 +138,8 @@ class Health:
     """How often schedule topics were deleted and made again."""
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
+    remedies_of_stopped: dict[str, str] = field(default_factory=dict)
+    """What an operator can do about them, if it is not `CHOOSE_PROGRESS`."""
     """``topic-partition`` -> why it waits for an operator."""
     failing: dict[str, Cause] = field(default_factory=dict)
     """``topic-partition`` -> why it is closed; it is tried again."""
@@ -372,10 +374,7 @@ class Health:
     def _of_partitions(self) -> Verdict | None:
         """What holds up single partitions."""
         needs_operator = [
-            (
-                f"{where} is stopped: {why}",
-                "stop all sidecars of the group, choose with 'timewheel progress set', start them again",
-            )
+            (f"{where} is stopped: {why}", self.remedies_of_stopped.get(where, CHOOSE_PROGRESS))
             for where, why in sorted(self.stopped.items())
         ] + [
             (f"{where} failed: {cause.words}", f"{cause.remedy}; the partition is tried again, nothing is lost")
@@ -505,6 +504,8 @@ class Health:
 
 _WARNINGS_MAX = 20
 
+CHOOSE_PROGRESS = "stop all sidecars of the group, choose with 'timewheel progress set', start them again"
+"""What an operator can do about most partitions that are stopped."""
 _STORED_GOES_ON = "what is stored is delivered all the same"
 _GOES_ON = "delivery goes on by itself, nothing is lost"
 _TRIED_AGAIN = "it is tried again, nothing is lost"

@@ -15,7 +15,7 @@ from sidecar.cli import audit_batch
 from sidecar.cli.main import make_app
 from sidecar.errors import UsageError
 from spark import tables
-from spark.batch import Job, audit, failures_read, read_facts
+from spark.batch import Job, audit, failures_read, letters_lost, read_facts
 from spark.cluster import Cluster, Range
 from spark.reconcile import Rules
 from spark.stream import ONLY, READ_UNTIL, Ingest
@@ -222,9 +222,10 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
         pass
 
     def audit(_: SparkSession, job: Job, *rest: object) -> None:
-        raise JudgedError(job.rules.is_whole, job.rules.failures_ms)
+        raise JudgedError(job.rules.is_whole, job.rules.failures_ms, job.rules.are_letters_whole)
 
     read, streamed = (0, 1), (2, 3)
+    monkeypatch.setattr("spark.batch.letters_lost", Mock(return_value=["DLQ-billing"]))
     monkeypatch.setattr("spark.batch.failures_read", Mock(return_value=read))
     monkeypatch.setattr("spark.stream.failures_streamed", Mock(return_value=streamed))
     monkeypatch.setattr("spark.tables.read_facts", Mock())
@@ -237,7 +238,18 @@ def test_only_topics_that_are_read_from_some_time_on_are_not_read_whole(
     command = ["audit", "batch", "--out", "unused", "--as-of", "2030-01-02T00:00:00Z", *arguments]
     ended = CliRunner().invoke(make_app("audit"), command)
     assert isinstance(ended.exception, JudgedError), ended.output
-    assert ended.exception.args == (is_whole, streamed if "--facts" in arguments else read)
+    is_of_table = "--facts" in arguments
+    assert ended.exception.args == (is_whole, streamed if is_of_table else read, is_of_table)
+
+
+def test_dead_letter_topics_that_have_lost_records_are_told() -> None:
+    cluster = Mock()
+    cluster.topics.return_value = {"orders": [0], "DLQ-mails": [0], "DLQ-billing": [0, 1]}
+    cluster.kept_since_ms.return_value = {"DLQ-mails": AT_MS, "DLQ-billing": AT_MS}
+    job = Job(NAMES, LEVELS, Rules(AT_MS))
+    assert letters_lost(cluster, job) == ["DLQ-billing", "DLQ-mails"]
+    ((places, _),) = (call.args for call in cluster.kept_since_ms.call_args_list)
+    assert sorted(places) == [("DLQ-billing", 0), ("DLQ-billing", 1), ("DLQ-mails", 0)]
 
 
 @pytest.mark.parametrize(("lost_ms", "since_ms"), [(None, None), (AT_MS, None), (None, AT_MS + 1), (AT_MS, 1)])

@@ -1097,6 +1097,33 @@ def rejected_without_cause(story: Story, name: str) -> None:
     bury(story, WHEEL, offset, "NO_DELIVERY_TIME", 20, UNIQ_KEY=name)
 
 
+@tells(("orders", 0, "missing"))
+def rejected_as_nothing_that_there_is(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "BANANA", 20 * S, UNIQ_KEY=name)
+
+
+@tells(("orders", 0, "missing"))
+def rejected_for_a_group_that_it_is_not_of(story: Story, name: str) -> None:
+    bury(story, WHEEL, schedule(story, name), "ILLEGAL_CONSUMER_GROUP", 20 * S, UNIQ_KEY=name)
+
+
+@tells((RETRY, 1, "rejected"))
+def sent_back_for_the_sidecars_own_group(story: Story, name: str) -> None:
+    bury(story, SEND_BACK, send_back(story, name, 0), "ILLEGAL_CONSUMER_GROUP", 10, UNIQ_KEY=name)
+
+
+@tells((None, 0, "missing"))
+def wrong_and_rejected_for_something_else(story: Story, name: str) -> None:
+    offset = story.write(WHEEL, 0, UNIQ_KEY=name, REAL_TOPIC="orders", TIMER_DELIVER_MS="abc")
+    bury(story, WHEEL, offset, "MISSING_REAL_TOPIC", 10, UNIQ_KEY=name)
+
+
+@tells((None, 0, "rejected"))
+def wrong_and_farther_off_than_is_allowed(story: Story, name: str) -> None:
+    told = {"TIMER_DELAY_SEC": 10**9, "TIMER_REPLACE_UNIQKEY": ""}
+    bury(story, WHEEL, schedule(story, name, 1, **told), "DELAY_TOO_LONG", 10, UNIQ_KEY=name)
+
+
 @tells(("orders", 0, "duplicate"))
 def delivered_and_rejected(story: Story, name: str) -> None:
     offset = schedule(story, name)
@@ -1355,6 +1382,18 @@ def test_what_became_of_messages_for_other_destinations_may_not_have_been_read(s
         ("moved to and fro", "orders", "on_time"),
         ("moved too late", "orders", "cancelled_too_late"),
     ]
+
+
+@pytest.mark.parametrize("are_letters_whole", [True, False])
+def test_what_was_redriven_may_be_of_letters_that_are_gone(spark: SparkSession, *, are_letters_whole: bool) -> None:
+    story = Story()
+    dies_and_is_redriven(story, "of two groups", "orders", "orders")
+    moved = {"CONSUMER_GROUP": "mails", "RETRY_TOPIC": "orders", "REDRIVE_COUNT": 1}
+    deliver(story, "of two groups", 31 * S, None, "orders", **moved)
+    dies_and_is_redriven(story, "of one", "orders", "orders", times=2)
+    found = verdicts_of(spark, story, 100 * S, are_letters_whole=are_letters_whole)
+    assert {one.verdict for one in found} == {"duplicate"}
+    assert [one.id for one in found] == ["of one", "of two groups"][: 1 + are_letters_whole]
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

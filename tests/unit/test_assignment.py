@@ -131,11 +131,12 @@ def test_an_assignment_that_fails_is_none() -> None:
 
 def test_what_cannot_be_opened_yet_is_assigned_and_paused_and_what_is_stopped_is_neither() -> None:
     bench = Bench()
-    bench.starts |= {A: NoLeader(7), B: Stop("who knows")}
+    bench.starts |= {A: NoLeader(7), B: Stop("who knows", "ask somebody")}
     bench.rebalance("on_assign", A, B)
     assert bench.calls == [("find", [A, B]), ("assign", [(0, 7)]), ("pause", [A])]
     assert list(bench.health.failing) == ["wheel-0"]
     assert bench.health.stopped == {"wheel-1": "who knows"}
+    assert bench.health.remedies_of_stopped == {"wheel-1": "ask somebody"}
     assert bench.count("timewheel_stopped_partitions") == 1
     assert bench.assignment.sources == []
 

@@ -7,6 +7,7 @@ import pytest
 
 from sidecar.dispatch.levels import LevelProgress
 from sidecar.dispatch.wheel.progress import WheelProgress
+from sidecar.intake.parse import PARSER_VERSION
 from sidecar.intake.progress import ProgressError
 from sidecar.plan import Plan
 from tests.support.logged import logged
@@ -42,6 +43,8 @@ def test_a_plan_of_ours_is_read() -> None:
         plan(d=501),
         plan(m=-1),
         plan(l="soon"),
+        plan(p=PARSER_VERSION + 1),
+        plan(x=1),  # a rule that a newer version has added
         plan().replace("[[0,", "[[5,").replace("]]}", ",[4," + plan()[len('{"l":0,"p":[[[0,') : -4] + "]]]}"),
     ],
 )

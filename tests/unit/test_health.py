@@ -136,6 +136,14 @@ def test_every_stopped_partition_is_told_with_its_reason() -> None:
     assert health.unready_reasons() == ["a-0 is stopped: retention", "b-1 is stopped: the topic was created anew"]
 
 
+def test_what_to_do_about_a_stopped_partition_depends_on_why_it_is() -> None:
+    health, _ = a_health()
+    health.stopped = {"a-0": "retention"}
+    assert "timewheel progress set" in health.verdict().action
+    health.remedies_of_stopped = {"a-0": "start the newer version"}
+    assert health.verdict().action == "start the newer version"
+
+
 def test_a_sidecar_that_stops_is_not_ready_but_alive() -> None:
     health, _ = a_health()
     health.stopping = True

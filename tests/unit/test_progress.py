@@ -7,6 +7,7 @@ import pytest
 
 from connectors.kafka import NO_TOPIC_IDS
 from sidecar.intake.progress import (
+    FORMAT,
     SET_BY_OPERATOR,
     LastRead,
     LogRange,
@@ -123,6 +124,16 @@ def test_what_does_not_say_of_which_log_it_is_is_of_any(metadata: str | None) ->
     assert Mark.of(metadata) == Mark()
     verdict = decide_start(5, metadata, LogRange(0, 9, None), NOW_MS, RETENTION_MS, "one")
     assert verdict == Start(5, metadata or "", 9, 0, Mark("one"))
+
+
+def test_progress_of_a_newer_version_stops_the_partition_for_that_one_to_go_on() -> None:
+    known = decide(5, 0, 9, metadata=f'{{"f":{FORMAT}}}')
+    assert isinstance(known, Start)
+    assert known.offset == 5
+    newer = decide(5, 0, 9, metadata=f'{{"l":4,"f":{FORMAT + 1},"what":"decides"}}')
+    assert isinstance(newer, Stop)
+    assert "of a newer version" in newer.reason
+    assert newer.remedy.startswith("start the newer version")
 
 
 def test_progress_in_another_topic_of_the_name_stops_the_partition() -> None:

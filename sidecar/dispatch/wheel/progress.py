@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from connectors.contract import DelayLevels
+from sidecar.intake.parse import PARSER_VERSION
 from sidecar.intake.progress import SET_BY_OPERATOR, Offset, ProgressError
 from sidecar.plan import Plan, Plans
 
@@ -89,7 +90,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             progress = msgspec.json.decode(metadata, type=cls)
             _check(progress, committed_offset)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise ProgressError(f"committed metadata is not Timewheel's: {metadata[:200]}") from error
+            raise ProgressError(f"committed metadata is not Timewheel's, or a newer one's: {metadata[:200]}") from error
         return progress
 
     @classmethod
@@ -145,6 +146,8 @@ def _check(progress: WheelProgress, committed_offset: int) -> None:
     if not (offsets or progress.is_set) or offsets != sorted(offsets):
         raise ValueError("the plans are in no order")
     for _, plan in progress.plans.since:
+        if plan.parser > PARSER_VERSION:
+            raise ValueError("its records are read by rules that are not known here")
         if plan.precision_ms < 1 or plan.roll_window_ms < 2 * plan.precision_ms:
             raise ValueError("a record would roll for ever")
         if plan.spread_ms > plan.roll_window_ms // 4:
