@@ -27,6 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.contract import DelayLevels, Place
+from connectors.durations import format_duration
 from spark import tables
 from spark.batch import Job, failures_since, named_destinations, shortened
 from spark.cluster import UNREADABLE, Cluster, audited_topics
@@ -246,7 +247,21 @@ class Ingest:
         tables.complete(self._spark, self._facts)  # now: queries that did so beside each other would fail
         if tables.writer(self._spark, self._facts) != _WRITER:
             tables.give_to(self._spark, self._facts, _WRITER)
+        self._compare_levels()
         self._topics.load()
+
+    def _compare_levels(self) -> None:
+        """Other levels may be meant, where the sidecar has others; or they were forgotten, and due times are wrong."""
+        delays = " ".join(map(format_duration, self._job.levels.delays_ms))
+        before = tables.levels(self._spark, self._facts)
+        if before == delays:
+            return
+        if before is not None:
+            self._tell(
+                f"levels were {before}, and are {delays} from here on: what comes now is due by these. If the "
+                "sidecar's have not changed, stop, begin a new table and checkpoint, and give the stream its levels"
+            )
+        tables.remember_levels(self._spark, self._facts, delays)
 
     def _discover(self) -> None:
         """Give topics that nobody reads yet to one more query."""

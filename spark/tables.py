@@ -16,6 +16,8 @@ _WRITER = "timewheel.writer"
 """The table's property that says who writes it, if nobody else may."""
 _GOES_WITH = "timewheel.goes-with"
 """That of a checkpoint's list of topics: the id of the table of facts that it was begun with."""
+_LEVELS = "timewheel.levels"
+"""That of a table of facts: the delays that its stream has read level records by, last."""
 
 _FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
 
@@ -105,6 +107,15 @@ def goes_with(spark: SparkSession, path: str) -> str | None:
 
 def bind(spark: SparkSession, path: str, table_id: str) -> None:
     _set_property(spark, path, _GOES_WITH, table_id)
+
+
+def levels(spark: SparkSession, path: str) -> str | None:
+    """The delay levels that a table's records were last read by (`remember_levels`)."""
+    return _property(spark, path, _LEVELS)
+
+
+def remember_levels(spark: SparkSession, path: str, delays: str) -> None:
+    _set_property(spark, path, _LEVELS, delays)
 
 
 def id_of(spark: SparkSession, path: str) -> str:

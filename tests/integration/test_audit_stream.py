@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors.contract import Place, TopicKind, TopicNames
+from connectors.contract import DelayLevels, Place, TopicKind, TopicNames
 from spark import tables
 from spark.batch import Job
 from spark.cluster import Cluster
@@ -70,10 +70,10 @@ class Topics(Cluster):
         reader = spark.readStream.schema(SOURCE)
         return {kind: reader.parquet(self._path("{" + ",".join(of_kind[kind]) + "}")) for kind in of_kind}
 
-    def ingest(self, *destinations: str) -> Ingest:
+    def ingest(self, *destinations: str, levels: DelayLevels = LEVELS) -> Ingest:
         """As a process that was started has it."""
         checkpoint = str(self._directory / "checkpoint")
-        job = Job(NAMES, LEVELS, Rules(0, destinations=destinations))
+        job = Job(NAMES, levels, Rules(0, destinations=destinations))
         return Ingest(self._spark, self, job, self.facts, checkpoint, 1_000, self.told.append, lambda: self.at_ms)
 
     def kinds(self) -> list[str]:
@@ -234,6 +234,17 @@ def test_a_checkpoint_goes_with_the_table_that_it_was_begun_with(
     monkeypatch.setattr(Topics, "facts", other.facts)
     with pytest.raises(AuditError, match=rf"checkpoint goes with another table than {other.facts}"):
         topics.ingest()
+
+
+def test_a_table_that_goes_on_with_other_levels_is_told_of(topics: Topics) -> None:
+    topics.ingest()
+    topics.ingest()
+    assert not topics.told
+    topics.ingest(levels=DelayLevels.parse("1s 2s"))
+    (told,) = topics.told
+    assert told.startswith("levels were 1s 5s 10s 30s 1m, and are 1s 2s from here on")
+    topics.ingest(levels=DelayLevels.parse("1s 2s"))
+    assert len(topics.told) == 1
 
 
 def test_a_table_of_all_destinations_does_not_become_one_of_some(topics: Topics) -> None:
