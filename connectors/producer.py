@@ -117,6 +117,8 @@ class ScheduledProducer:
         clients: Clients | None = None,
         tracing: "TracerProvider | bool" = False,
     ) -> None:
+        if not isinstance(config, Mapping):
+            raise TypeError(f"config is {config!r}; give librdkafka's options, {{'bootstrap.servers': ...}}")
         check_protected(config, SCHEDULING)
         self._tracer = _tracer(tracing)
         self._config = dict(config)
@@ -425,7 +427,11 @@ class ScheduledProducer:
             # another thread's turn may bring this one's answer.
             self._serve(self._producer.flush, min(_SERVE_S, deadline.left_s))
             if not pending.is_answered and deadline.left_s == 0:
-                silence = f"no acknowledgement from the schedule topic within {timeout_s:.0f} s"
+                asked = self._config.get("bootstrap.servers") or self._config.get("metadata.broker.list")
+                silence = (
+                    f"no acknowledgement from the schedule topic within {timeout_s:.0f} s; check that Kafka is at "
+                    f"{asked} (bootstrap.servers), and the security options"
+                )
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silence))
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ class ScheduleRequest(MessageBody):
     @model_validator(mode="after")
     def _check_when(self) -> Self:
         if sum(when is not None for when in (self.deliver_at, self.delay_ms, self.level)) != 1:
-            raise ValueError("say when with one of deliver_at, delay and level")
+            raise ValueError("say when with exactly one of deliver_at, delay and level")
         return self
 
 

@@ -11,6 +11,7 @@ import re
 import socket
 import zlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TextIO
 
@@ -573,16 +574,26 @@ def _place(error: Exception) -> str:
     return "" if mark is None else f": line {mark.line + 1}, column {mark.column + 1}"
 
 
-def unknown_environment() -> list[str]:
-    """Environment variables with our prefix that name no setting: most likely a typing error."""
+_WANTED = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+}
+"""By Pydantic's type of error."""
+
+
+def unknown_environment() -> list[tuple[str, str | None]]:
+    """Environment variables with our prefix that name no setting, most likely a typing error; and what may be meant."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in (*Settings.model_fields, "config")} | {"TIMEWHEEL_CACHE_DIR"}
     # Ours for tests; Kubernetes' service links of a release of that name.
     ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT", "TIMEWHEEL_API_")
-    return sorted(
+    unknown = sorted(
         name
         for name in os.environ
         if name.startswith(ENV_PREFIX) and name not in known and not name.startswith(ignored)
     )
+    return [(name, next(iter(get_close_matches(name, known, 1)), None)) for name in unknown]
 
 
 def _settings_class(config_file: Path | None) -> type[Settings]:
@@ -600,7 +611,11 @@ def _raise_usage_error(error: pydantic.ValidationError) -> NoReturn:
     for fault in error.errors():
         name = ".".join(map(str, fault["loc"])) or "settings"
         if fault["type"] == "extra_forbidden":
-            lines.append(f"{name}: there is no such setting; 'timewheel config' lists them all")
+            meant = get_close_matches(name, Settings.model_fields, 1)
+            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            lines.append(f"{name}: there is no such setting{hint}; 'timewheel config' lists them all")
+        elif fault["type"] in _WANTED:
+            lines.append(f"{name}: {fault['input']!r} is not {_WANTED[fault['type']]}")
         else:
             message = fault["msg"].removeprefix("Value error, ")
             lines.append(f"{name}: {message}")

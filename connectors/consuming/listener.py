@@ -69,7 +69,7 @@ class Listener:
                 "the listener %s failed on %s",
                 self.name,
                 named(messages),
-                operator_action="see its exception; the messages come again, later each time",
+                operator_action="see its exception; the messages come again, later each time, or become dead letters",
                 exc_info=error,
             )
         elif isinstance(answer, ConsumeResult):

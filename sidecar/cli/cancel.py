@@ -107,7 +107,7 @@ def reschedule(
     newer receipt that 'timewheel pending --id' shows with --json.
     """
     if (delay is None) == (at is None):
-        raise UsageError("say when with one of --delay and --at")
+        raise UsageError("say when with exactly one of --delay and --at")
     when = delivery_time(delay, at)
     given = receipts([word])
     if len(given) != 1:

@@ -38,7 +38,7 @@ _UNKNOWN = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_
 """Kafka may have taken the record, and its answer was lost."""
 
 Delay = Annotated[str | None, typer.Option(help="Deliver after this long, such as 90s or 1h30m.")]
-At = Annotated[str | None, typer.Option(help="Deliver at this time (ISO 8601 with a zone).")]
+At = Annotated[str | None, typer.Option("--at", "--deliver-at", help="Deliver at this time (ISO 8601 with a zone).")]
 
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Changes nothing: the output is always JSON.")]
 

@@ -56,7 +56,7 @@ def send(
     if level is not None and level < 1:
         raise UsageError(f"--level {level} does not exist; levels are counted from 1")
     if (delay is None) + (at is None) + (level is None) != 2:
-        raise UsageError("say when with one of --delay, --at and --level")
+        raise UsageError("say when with exactly one of --delay, --at and --level")
     when = delivery_time(delay, at) if level is None else {"level": level}
     with scheduled_producer(settings, lambda one: one.check(topic, headers=headers, **when)) as producer:
         key_bytes = None if key is None else argument_bytes(key)

@@ -83,7 +83,7 @@ class RescheduleRequest(BaseModel):
     @model_validator(mode="after")
     def _check_when(self) -> Self:
         if (self.deliver_at is None) == (self.delay_ms is None):
-            raise ValueError("say when with one of deliver_at and delay")
+            raise ValueError("say when with exactly one of deliver_at and delay")
         return self
 
 

@@ -4,6 +4,7 @@ docs/logs.md lists the events. `log_limits` bounds what repeats; the values of s
 wherever they turn up, be it in what librdkafka says.
 """
 
+import asyncio
 import atexit
 import logging
 import sys
@@ -78,6 +79,13 @@ def configure_logging(
     root.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_an_event)
+
+
+def _is_an_event(record: logging.LogRecord) -> bool:
+    """Not that a server of ours ends before requests do: who asked is told, and nobody can do anything about it."""
+    cause = record.exc_info[1] if record.exc_info else None
+    return not isinstance(cause, asyncio.CancelledError) and not str(record.msg).startswith("Cancel %s running task")
 
 
 def masked(text: str, secrets: Collection[str]) -> str:

@@ -30,6 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
         if listener is not None:
             listener.close()
         raise UsageError(
-            f"http_address {host}:{port} cannot be listened on: {error.strerror}; choose another, or port 0 for any"
+            f"http_address {host}:{port} cannot be listened on: {error.strerror}; choose another (--http-address), or "
+            "port 0 for any"
         ) from error
     return listener

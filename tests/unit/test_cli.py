@@ -131,7 +131,7 @@ def test_a_variable_that_names_no_setting_is_told_beside_the_answer(
     environment.setenv("TIMEWHEEL_HTTP_ADDRESS", closed_address)
     environment.setenv("TIMEWHEEL_GRUP_ID", "a")
     ended = timewheel(*command)
-    told = "timewheel: environment variable TIMEWHEEL_GRUP_ID names no setting; correct or unset it"
+    told = "timewheel: environment variable TIMEWHEEL_GRUP_ID names no setting; did you mean TIMEWHEEL_GROUP_ID?"
     assert ended.stderr.splitlines().count(told) == 1
     if command[0] == "config":
         assert json.loads(ended.stdout)["group_id"] == "timewheel"
@@ -365,8 +365,8 @@ def test_a_key_of_the_file_that_names_no_setting_is_named(timewheel: Run, tmp_pa
     ended = timewheel("config", "--config", tmp_path / "timewheel.yaml")
     assert ended.exit_code == 2
     assert ended.stderr.splitlines() == [
-        "timewheel: grup_id: there is no such setting; 'timewheel config' lists them all",
-        "timewheel: level: there is no such setting; 'timewheel config' lists them all",
+        "timewheel: grup_id: there is no such setting (did you mean group_id?); 'timewheel config' lists them all",
+        "timewheel: level: there is no such setting (did you mean levels?); 'timewheel config' lists them all",
     ]
 
 

@@ -293,6 +293,21 @@ def test_a_line_of_the_library_has_fields_beside_its_sentence(caplog: pytest.Log
     assert Path(record.pathname).name == "test_logs.py"
 
 
+def test_requests_that_a_server_ends_before_they_do_are_no_event() -> None:
+    script = """
+import asyncio, logging
+from sidecar.observability.logs import configure_logging
+configure_logging("json", "info", [])
+server = logging.getLogger("uvicorn.error")
+server.error("Cancel %s running task(s), timeout graceful shutdown exceeded", 1)
+for error in (asyncio.CancelledError(), RuntimeError("broken")):
+    server.error("Exception in ASGI application", exc_info=error)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (line,) = ended.stderr.splitlines()
+    assert "RuntimeError: broken" in json.loads(line)["exception"]
+
+
 def test_what_the_library_repeats_is_bounded_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = EventLog(logging.getLogger("connectors.x"), clock)

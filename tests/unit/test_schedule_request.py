@@ -76,10 +76,13 @@ def test_what_is_null_is_left_out() -> None:
         ('{"topic": "a", "value_base64": "AP8", "delay": "1s"}', "value_base64: is not base64 text"),
         ('{"topic": "a", "value_base64": 5, "delay": "1s"}', "value_base64: is not base64 text"),
         ('{"topic": "a", "value": "v", "key": 5, "delay": "1s"}', "key: has to be text, in quotes"),
-        ('{"topic": "a", "value": "v"}', "say when with one of deliver_at, delay and level"),
-        ('{"topic": "a", "value": "v", "delay": "1s", "level": 1}', "say when with one of deliver_at, delay and level"),
+        ('{"topic": "a", "value": "v"}', "say when with exactly one of deliver_at, delay and level"),
+        (
+            '{"topic": "a", "value": "v", "delay": "1s", "level": 1}',
+            "say when with exactly one of deliver_at, delay and level",
+        ),
         ('{"topic": "a", "value": "v", "delay": 90}', "delay: 90 is not a duration; write a whole number with ms, s"),
-        ('{"topic": "a", "value": "v", "delay": "90"}', "delay: '90' is not a duration; write a whole number with"),
+        ('{"topic": "a", "value": "v", "delay": "90"}', "delay: '90' is not a duration; write a whole number"),
         ('{"topic": "a", "value": "v", "delay": "-1s"}', "delay: '-1s' is not a duration"),
         (
             '{"topic": "a", "value": "v", "deliver_at": "soon"}',

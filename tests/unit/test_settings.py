@@ -163,12 +163,21 @@ def test_every_fault_is_told_at_once(config_file: Path) -> None:
     assert [line.split(":")[0] for line in sentence.splitlines()] == ["levels", "partitions", "max_delay", "grup_id"]
 
 
+def test_what_is_no_number_or_no_truth_is_told_as_it_was_given(config_file: Path) -> None:
+    config_file.write_text("workers: three\ncreate_destinations: maybe\n")
+    assert refused({}, config_file).splitlines() == [
+        "workers: 'three' is not a whole number",
+        "create_destinations: 'maybe' is not true or false",
+    ]
+
+
 def test_a_variable_that_names_no_setting_is_reported(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("TIMEWHEEL_GRUP_ID", "a")
     environment.setenv("TIMEWHEEL_LEVEL", "a")
     environment.setenv("TIMEWHEEL_GROUP_ID", "a")
     environment.setenv("OTHER_GROUP_ID", "a")
-    assert unknown_environment() == ["TIMEWHEEL_GRUP_ID", "TIMEWHEEL_LEVEL"]
+    meant = {"TIMEWHEEL_GRUP_ID": "TIMEWHEEL_GROUP_ID", "TIMEWHEEL_LEVEL": "TIMEWHEEL_LEVELS"}
+    assert dict(unknown_environment()) == meant
     assert load_settings().group_id == "a"
 
 
