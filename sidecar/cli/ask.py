@@ -13,6 +13,7 @@ from rich.table import Table
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.cli.sidecar_api import SETTINGS, SidecarApi
+from sidecar.cli.status_view import first_of
 from sidecar.cli.times import duration_ms, time_ms
 from sidecar.cli.watch import watch
 from sidecar.errors import TimewheelError, UsageError
@@ -109,7 +110,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
-    typer.echo("ready" if told["ready"] else "not ready: " + "; ".join(told["reasons"]))
+    typer.echo("ready" if told["ready"] else "not ready: " + "; ".join(first_of(told["reasons"])))
     typer.echo(f"state:      {told['state']}: {told['words']}")
     if told["action"]:
         typer.echo(f"to do:      {told['action']}")

@@ -1,6 +1,7 @@
 """A status as a terminal shows it: what is asked first stands first, and what has no room is left out from below."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ STYLES = {
 }
 BAD = "bold red"
 _BAR = 24
+_REASONS_MAX = 3
 
 
 def render(told: dict[str, Any], height: int, fault: str = "") -> RenderableType:
@@ -41,6 +43,12 @@ def render(told: dict[str, Any], height: int, fault: str = "") -> RenderableType
     return Group(*lines)
 
 
+def first_of(reasons: Sequence[str]) -> list[str]:
+    """As many as one reads; a topic or partition each, there may be dozens. All of them are in ``--json``."""
+    more = len(reasons) - _REASONS_MAX
+    return [*reasons[:_REASONS_MAX], *([f"and {more} more"] if more > 0 else [])]
+
+
 def in_a_line(told: dict[str, Any]) -> str:
     """For a log: time, state, words."""
     at = datetime.fromtimestamp(told["at_ms"] / 1000).astimezone().isoformat(timespec="seconds")
@@ -60,7 +68,7 @@ def _head(told: dict[str, Any], fault: str) -> list[RenderableType]:
         lines.append(Text(f"[{'=' * done}{' ' * (_BAR - done)}] {told['progress']:.0%}"))
     if told["action"]:
         lines.append(Text(f"-> {told['action']}"))
-    lines += [Text(f"not ready: {reason}", "dim") for reason in told["reasons"]]
+    lines += [Text(f"not ready: {reason}", "dim") for reason in first_of(told["reasons"])]
     lines += [Text(warning, "yellow") for warning in told["warnings"]]
     return [*lines]
 

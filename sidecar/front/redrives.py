@@ -82,7 +82,9 @@ class RedriveAnswer(BaseModel):
     group: str
     state: Literal["running", "done", "failed", "stopped"]
     dry_run: bool
-    gone_through: int = Field(description="Offsets of the dead-letter topic, of `total`.")
+    gone_through: int = Field(
+        description="Offsets of the dead-letter topic, of `total`; markers of transactions have some, too."
+    )
     total: int
     reason: str | None = Field(default=None, description="Why it failed.")
     redriven: int | None = Field(default=None, description="None while it runs, as with what follows.")
