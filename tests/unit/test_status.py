@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from connectors.contract import DelayLevels
+from sidecar.cli.status_view import first_of
 from sidecar.dispatch.wheel.figures import WheelFigures
 from sidecar.kafka.backlog import PlaceBacklog
 from sidecar.observability.health import State
@@ -184,3 +185,9 @@ def test_a_part_survives_the_way_to_the_supervisor() -> None:
         point=Point(5_000, 1, 2, 0, 10, [(5, 2)]),
     )
     assert msgspec.json.decode(msgspec.json.encode(sent), type=Part) == sent
+
+
+def test_of_many_reasons_the_first_are_shown_and_how_many_more_there_are() -> None:
+    assert first_of(["a", "b"]) == ["a", "b"]
+    assert first_of(["a", "b", "c"]) == ["a", "b", "c"]
+    assert first_of(["a", "b", "c", "d", "e"]) == ["a", "b", "c", "and 2 more"]
