@@ -138,9 +138,9 @@ class Health:
     """How often schedule topics were deleted and made again."""
     stopping: bool = False
     stopped: dict[str, str] = field(default_factory=dict)
+    """``topic-partition`` -> why it waits for an operator."""
     remedies_of_stopped: dict[str, str] = field(default_factory=dict)
     """What an operator can do about them, if it is not `CHOOSE_PROGRESS`."""
-    """``topic-partition`` -> why it waits for an operator."""
     failing: dict[str, Cause] = field(default_factory=dict)
     """``topic-partition`` -> why it is closed; it is tried again."""
     recovering: dict[str, str] = field(default_factory=dict)
