@@ -23,8 +23,9 @@ from pydantic import (
     model_validator,
 )
 
-from connectors.durations import parse_duration_ms
-from connectors.times import parse_time
+from connectors.durations import format_duration, parse_duration_ms
+from connectors.times import epoch_ms, parse_time
+from sidecar.clock import SystemClock
 
 _DURATION = "write a whole number with ms, s, m, h or d, such as 90s or 1h30m"
 
@@ -164,6 +165,19 @@ class ScheduleRequest(MessageBody):
         if sum(when is not None for when in (self.deliver_at, self.delay_ms, self.level)) != 1:
             raise ValueError("say when with exactly one of deliver_at, delay and level")
         return self
+
+
+def too_far(max_delay_ms: int, deliver_at: datetime | None, delay_ms: int | None) -> str:
+    """That a sidecar with this ``max_delay`` would reject the time; empty where it would not.
+
+    Args:
+        deliver_at: or ``delay_ms``, or neither, for a level.
+    """
+    if deliver_at is not None:
+        delay_ms = epoch_ms(deliver_at) - SystemClock().now_ms()
+    if delay_ms is None or delay_ms <= max_delay_ms:
+        return ""
+    return f"is further away than max_delay ({format_duration(max_delay_ms)})"
 
 
 def faults(error: ValidationError) -> list[str]:

@@ -583,8 +583,8 @@ _WANTED = {
 """By Pydantic's type of error."""
 
 
-def unknown_environment() -> list[tuple[str, str | None]]:
-    """Environment variables with our prefix that name no setting, most likely a typing error; and what may be meant."""
+def unknown_environment() -> list[tuple[str, str]]:
+    """Environment variables with our prefix that name no setting, most likely a typing error; and the remedy."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in (*Settings.model_fields, "config")} | {"TIMEWHEEL_CACHE_DIR"}
     # Ours for tests; Kubernetes' service links of a release of that name.
     ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT", "TIMEWHEEL_API_")
@@ -593,7 +593,12 @@ def unknown_environment() -> list[tuple[str, str | None]]:
         for name in os.environ
         if name.startswith(ENV_PREFIX) and name not in known and not name.startswith(ignored)
     )
-    return [(name, next(iter(get_close_matches(name, known, 1)), None)) for name in unknown]
+    settings = [name.removeprefix(ENV_PREFIX) for name in known]  # what all have in common would make all look close
+    meant = {name: get_close_matches(name.removeprefix(ENV_PREFIX), settings, 1) for name in unknown}
+    return [
+        (name, f"did you mean {ENV_PREFIX}{close[0]}?" if close else "correct or unset it")
+        for name, close in meant.items()
+    ]
 
 
 def _settings_class(config_file: Path | None) -> type[Settings]:

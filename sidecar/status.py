@@ -104,7 +104,7 @@ class Reporter:
             stop_dequeue=self._switches.stop_dequeue,
             behind_ms=round(health.behind_ms),
             assigned=len(health.places),
-            stopped=dict(health.stopped),
+            stopped={name: cause.words for name, cause in health.stopped.items()},
             places=list(told.places),
             wheel=told.wheel,
             wheel_partitions=sorted(number for topic, number in health.places if topic == wheel_topic),

@@ -14,6 +14,7 @@ from sidecar.cli import sidecar_api
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import (
     ACKNOWLEDGED_WITHIN_S,
+    KAFKA_SETTINGS,
     SETTINGS,
     AlwaysJson,
     At,
@@ -40,7 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: timewheel reschedule - --delay 2h < receipt.json")(reschedule)
 
 
-@with_settings(only=(*SETTINGS, *sidecar_api.SETTINGS))
+@with_settings(only=(*KAFKA_SETTINGS, *sidecar_api.SETTINGS))
 def cancel(
     settings: Settings,
     words: Annotated[
@@ -108,7 +109,7 @@ def reschedule(
     """
     if (delay is None) == (at is None):
         raise UsageError("say when with exactly one of --delay and --at")
-    when = delivery_time(delay, at)
+    when = delivery_time(settings, delay, at)
     given = receipts([word])
     if len(given) != 1:
         raise UsageError(f"one receipt at a time; stdin has {len(given)}")

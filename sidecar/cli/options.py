@@ -51,9 +51,8 @@ def with_settings(
 
         @wraps(command)
         def wrapper(**arguments: Any) -> None:
-            for name, meant in [] if logs else unknown_environment():
-                hint = f"; did you mean {meant}?" if meant else "; correct or unset it"
-                typer.echo(f"timewheel: environment variable {name} names no setting{hint}", err=True)
+            for name, remedy in [] if logs else unknown_environment():
+                typer.echo(f"timewheel: environment variable {name} names no setting; {remedy}", err=True)
             given = {flag.name: arguments.pop(flag.name) for flag in flags}
             chosen = {name: _value(name, value) for name, value in given.items() if value not in (None, [])}
             settings = load_settings(chosen, arguments.pop("config"))

@@ -16,7 +16,7 @@ from connectors.contract import Headers
 from connectors.kafka import HEADER_ERRORS, common_config
 from connectors.kafka_errors import is_about_group
 from sidecar.cli.options import with_settings
-from sidecar.cli.scheduling import SETTINGS, scheduled_producer
+from sidecar.cli.scheduling import KAFKA_SETTINGS, scheduled_producer
 from sidecar.cli.times import duration_ms
 from sidecar.errors import TimewheelError
 from sidecar.kafka import topics
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: timewheel roundtrip --topic timewheel-roundtrip --timeout 30s")(roundtrip)
 
 
-@with_settings(only=SETTINGS)
+@with_settings(only=KAFKA_SETTINGS)
 def roundtrip(
     settings: Settings,
     topic: Annotated[

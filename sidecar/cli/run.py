@@ -27,12 +27,11 @@ def run(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C."""
     settings.check_listening()
     configure_logging(settings.log_format, settings.log_level, settings.secrets())
-    for name, meant in unknown_environment():
-        hint = f"did you mean {meant}?" if meant else "correct its name, or unset it"
+    for name, remedy in unknown_environment():
         log.warning(
             "environment variable names no setting",
             variable=name,
-            operator_action=f"{hint}; 'timewheel config' lists the settings",
+            operator_action=f"{remedy}; 'timewheel config' lists the settings",
         )
     if too_long := [level for level in settings.levels if settings.levels.delay_ms(level) > settings.max_delay]:
         log.warning(

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -20,9 +21,12 @@ from sidecar.errors import TimewheelError, UsageError
 from sidecar.kafka import topics
 from sidecar.kafka.clients import options_refused
 from sidecar.kafka.failure import failure
+from sidecar.schedule_request import too_far
 from sidecar.settings import Settings
 
-SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")
+KAFKA_SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix", "levels")
+SETTINGS = (*KAFKA_SETTINGS, "max_delay")
+"""Of the commands that name a time."""
 
 ACKNOWLEDGED_WITHIN_S = 30
 """How long Kafka may take to acknowledge a record."""
@@ -98,11 +102,27 @@ def not_taken(error: KafkaError) -> str:
     return f"Kafka has not taken the record: {error.str()}"
 
 
-def delivery_time(delay: str | None, at: str | None) -> dict[str, Any]:
-    """The producer's argument for one of ``--delay`` and ``--at``."""
+def delivery_time(settings: Settings, delay: str | None, at: str | None) -> dict[str, Any]:
+    """The producer's argument for one of ``--delay`` and ``--at``.
+
+    Raises:
+        UsageError: it is no time, or one that the sidecar would reject.
+    """
     if delay is not None:
-        return {"delay_ms": duration_ms("--delay", delay)}
-    return {"deliver_at": time_of("--at", at or "")}
+        delay_ms = duration_ms("--delay", delay)
+        if told := refused_as_too_far(settings, delay_ms=delay_ms):
+            raise UsageError(f"--delay {delay} {told}")
+        return {"delay_ms": delay_ms}
+    deliver_at = time_of("--at", at or "")
+    if told := refused_as_too_far(settings, deliver_at=deliver_at):
+        raise UsageError(f"--at {at} {told}")
+    return {"deliver_at": deliver_at}
+
+
+def refused_as_too_far(settings: Settings, *, deliver_at: datetime | None = None, delay_ms: int | None = None) -> str:
+    """Why such a time is not written to Kafka, where the message would end among the dead letters; empty if it is."""
+    told = too_far(settings.max_delay, deliver_at, delay_ms)
+    return told and f"{told}, and the sidecar would reject it; if its max_delay is longer, give --max-delay here, too"
 
 
 def receipts(words: list[str]) -> list[Receipt]:

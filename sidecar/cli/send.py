@@ -48,7 +48,7 @@ def send(
         if any(given is not None for given in (value, topic, delay, at, level, key, header)):
             raise UsageError("--file takes the records from its lines: leave out VALUE and the options of one record")
         with opened(file) as lines, scheduled_producer(settings) as producer:
-            send_lines(producer, lines)
+            send_lines(settings, producer, lines)
         return
     if topic is None or value is None:
         raise UsageError("give --topic and a VALUE, or --file with one JSON object a line")
@@ -57,7 +57,7 @@ def send(
         raise UsageError(f"--level {level} does not exist; levels are counted from 1")
     if (delay is None) + (at is None) + (level is None) != 2:
         raise UsageError("say when with exactly one of --delay, --at and --level")
-    when = delivery_time(delay, at) if level is None else {"level": level}
+    when = delivery_time(settings, delay, at) if level is None else {"level": level}
     with scheduled_producer(settings, lambda one: one.check(topic, headers=headers, **when)) as producer:
         key_bytes = None if key is None else argument_bytes(key)
         receipt = producer.send(topic, argument_bytes(value), key=key_bytes, headers=headers, **when)

@@ -27,9 +27,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from connectors.producer import OnReceipt, ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt
-from sidecar.cli.scheduling import not_taken
+from sidecar.cli.scheduling import not_taken, refused_as_too_far
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.schedule_request import ScheduleRequest, faults
+from sidecar.settings import Settings
 
 LINE_MAX_BYTES = 16 * 2**20
 """The longest line: more than any record that Kafka takes."""
@@ -41,7 +42,7 @@ _POLL_S = 0.1
 _FAULT_MAX_CHARACTERS = 500
 
 
-def send_lines(producer: ScheduledProducer, file: BinaryIO) -> None:
+def send_lines(settings: Settings, producer: ScheduledProducer, file: BinaryIO) -> None:
     """Schedule each line.
 
     Raises:
@@ -54,7 +55,7 @@ def send_lines(producer: ScheduledProducer, file: BinaryIO) -> None:
             for number, line in numbered_lines(file):
                 if answers.is_kafka_silent:
                     break
-                begin(producer, line, answers.expect(number, len(line)), answers.wait_for_turn)
+                begin(settings, producer, line, answers.expect(number, len(line)), answers.wait_for_turn)
     if answers.is_kafka_silent:
         raise KafkaUnreachableError(
             f"Kafka answers no more: whether the lines that are reported are scheduled is not known; "
@@ -94,7 +95,9 @@ class Line:
         self.answer = answer
 
 
-def begin(producer: ScheduledProducer, text: bytes, line: Line, wait_for_turn: Callable[[], None]) -> None:
+def begin(
+    settings: Settings, producer: ScheduledProducer, text: bytes, line: Line, wait_for_turn: Callable[[], None]
+) -> None:
     """Hand a line's record to the producer, or note what is wrong with it.
 
     Args:
@@ -105,6 +108,9 @@ def begin(producer: ScheduledProducer, text: bytes, line: Line, wait_for_turn: C
         return
     try:
         request = ScheduleRequest.model_validate_json(text)
+        if told := refused_as_too_far(settings, deliver_at=request.deliver_at, delay_ms=request.delay_ms):
+            line.answer = f"{'delay' if request.deliver_at is None else 'deliver_at'} {told}"
+            return
         while not _is_taken(producer, request, line.set):
             wait_for_turn()
         line.is_begun = True

@@ -14,19 +14,17 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from connectors.contract import is_legal_topic_name
-from connectors.durations import format_duration
 from connectors.header_names import UNIQ_KEY
 from connectors.pending_receipt import PendingReceipt
 from connectors.receipt import Receipt, ReceiptError
 from connectors.schedule_record import RecordGoneError, ScheduleError, carried, check_cancellable
 from connectors.times import epoch_ms
-from sidecar.clock import SystemClock
 from sidecar.dispatch.destinations import no_destination
 from sidecar.front.at_once import Begin, Key, TransactionalScheduler, Work
 from sidecar.front.idempotency import PARAMETER, REPLAYED, KeysInProgress, key_of
 from sidecar.front.kafka import ACKNOWLEDGED_WITHIN_S, FrontKafka, acknowledged
 from sidecar.front.key_ledger import Written
-from sidecar.schedule_request import DelayMs, DeliverAt, ScheduleRequest, field_faults
+from sidecar.schedule_request import DelayMs, DeliverAt, ScheduleRequest, field_faults, too_far
 from sidecar.settings import Settings
 from sidecar.web.problems import Kind, ProblemError, described
 
@@ -278,17 +276,13 @@ class _Checks:
 
     def time(self, wanted: ScheduleRequest | RescheduleRequest, where: str) -> None:
         """A delay that the sidecar would reject."""
-        longest_ms = self._settings.max_delay
-        name, delay_ms = "delay", wanted.delay_ms
         if wanted.deliver_at is not None and epoch_ms(wanted.deliver_at) < 0:
             raise ProblemError.of_fields([(f"{where}deliver_at", "lies before 1970, where no clock of Kafka's begins")])
-        if wanted.deliver_at is not None:
-            name, delay_ms = "deliver_at", epoch_ms(wanted.deliver_at) - SystemClock().now_ms()
+        name, delay_ms = "delay" if wanted.deliver_at is None else "deliver_at", wanted.delay_ms
         if isinstance(wanted, ScheduleRequest) and wanted.level is not None:
             name, delay_ms = "level", self._settings.levels.delay_ms(wanted.level)
-        if delay_ms is not None and delay_ms > longest_ms:
-            told = f"is further away than max_delay ({format_duration(longest_ms)}) of this sidecar"
-            raise ProblemError.of_fields([(f"{where}{name}", told)])
+        if told := too_far(self._settings.max_delay, wanted.deliver_at, delay_ms):
+            raise ProblemError.of_fields([(f"{where}{name}", f"{told} of this sidecar")])
 
     def receipt(self, word: str) -> Receipt:
         """A receipt of a message on this sidecar's wheel."""

@@ -12,7 +12,7 @@ from sidecar.intake.progress import Mark, NoLeader, NoLeaderError, ProgressError
 from sidecar.intake.reading import Reading
 from sidecar.intake.reopening import Reopening, remedy
 from sidecar.intake.start_finder import StartFinder
-from sidecar.observability.health import CHOOSE_PROGRESS, Health
+from sidecar.observability.health import CHOOSE_PROGRESS, Cause, Health
 from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 from sidecar.store.errors import StoreError
@@ -120,8 +120,7 @@ class Assignment:
         if self._close(place):
             self._consumer.pause([TopicPartition(*place)])
         self._reopening.forget(place)
-        self._health.stopped = {**self._health.stopped, name_of(place): reason}
-        self._health.remedies_of_stopped = {**self._health.remedies_of_stopped, name_of(place): remedy}
+        self._health.stopped = {**self._health.stopped, name_of(place): Cause(reason, remedy)}
         self._tell_assignment()
         log.error(
             "partition stopped",
@@ -248,7 +247,7 @@ class Assignment:
             self._close(place)
             self._reopening.forget(place)
         dropped = {name_of(place) for place in places}
-        self._health.stopped = {name: why for name, why in self._health.stopped.items() if name not in dropped}
+        self._health.stopped = {name: cause for name, cause in self._health.stopped.items() if name not in dropped}
         self._tell_assignment()
 
     def _close(self, place: Place) -> bool:

@@ -137,10 +137,8 @@ class Health:
     topics_made_anew: int = 0
     """How often schedule topics were deleted and made again."""
     stopping: bool = False
-    stopped: dict[str, str] = field(default_factory=dict)
+    stopped: dict[str, Cause] = field(default_factory=dict)
     """``topic-partition`` -> why it waits for an operator."""
-    remedies_of_stopped: dict[str, str] = field(default_factory=dict)
-    """What an operator can do about them, if it is not `CHOOSE_PROGRESS`."""
     failing: dict[str, Cause] = field(default_factory=dict)
     """``topic-partition`` -> why it is closed; it is tried again."""
     recovering: dict[str, str] = field(default_factory=dict)
@@ -374,8 +372,7 @@ class Health:
     def _of_partitions(self) -> Verdict | None:
         """What holds up single partitions."""
         needs_operator = [
-            (f"{where} is stopped: {why}", self.remedies_of_stopped.get(where, CHOOSE_PROGRESS))
-            for where, why in sorted(self.stopped.items())
+            (f"{where} is stopped: {cause.words}", cause.remedy) for where, cause in sorted(self.stopped.items())
         ] + [
             (f"{where} failed: {cause.words}", f"{cause.remedy}; the partition is tried again, nothing is lost")
             for where, cause in sorted(self.failing.items())
@@ -481,7 +478,7 @@ class Health:
         elif self.broker_silent_ms > BROKER_AWAY_GRACE_MS:
             reasons.append(f"kafka has not answered for {self.broker_silent_ms / 1000:.0f} s: {self._broker_told()}")
         reasons += [f"{topic} {cause.words}" for topic, cause in sorted(self.unreadable.items())]
-        reasons += [f"{where} is stopped: {why}" for where, why in sorted(self.stopped.items())]
+        reasons += [f"{where} is stopped: {cause.words}" for where, cause in sorted(self.stopped.items())]
         reasons += [f"{where} failed and is tried again: {why}" for where, why in sorted(self.failing.items())]
         reasons += [f"{where} recovers: {how_far}" for where, how_far in sorted(self.recovering.items())]
         return reasons

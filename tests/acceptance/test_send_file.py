@@ -19,6 +19,7 @@ from connectors.pending_receipt import PendingReceipt
 from connectors.producer import ScheduledProducer
 from connectors.receipt import Receipt
 from sidecar.cli.send_file import Answers, Line, opened, send_lines
+from sidecar.settings import Settings
 from tests.support.command import timewheel, told_lines
 from tests.support.kafka import Kafka
 from tests.support.sidecar import SidecarProcess
@@ -68,6 +69,7 @@ def test_bad_lines_are_named_and_the_others_are_scheduled(
     lines.append(good.replace('"v"', f'"{"v" * 2_000_000}"'))
     lines.append(good.replace('"1h"', '"1h", "headers": {"DELAY": "1"}'))
     lines.append(good)
+    lines.append(good.replace('"1h"', '"400d"'))
     file = tmp_path / "lines.jsonl"
     file.write_text("\n".join(lines))
     ended = timewheel("send", *options, "--file", str(file))
@@ -81,9 +83,11 @@ def test_bad_lines_are_named_and_the_others_are_scheduled(
         "line 5",
         "line 7",
         "line 8",
+        "line 10",
     ]
+    assert "line 10: delay is further away than max_delay (366d)" in faults[-2]
     assert "delay: 90 is not a duration; write a whole number" in faults[0]
-    assert faults[-1] == "timewheel: not scheduled: 5 of 8 lines"
+    assert faults[-1] == "timewheel: not scheduled: 6 of 9 lines"
 
 
 def test_nothing_in_is_nothing_out(kafka: Kafka, options: list[str]) -> None:
@@ -152,7 +156,7 @@ def test_answers_are_served_where_ctrl_c_is_not_raised(
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
     producer = SmallQueue(kafka, prefix)
     with opened(str(_lines_of(tmp_path, 2_000, 10))) as file:
-        send_lines(producer, file)
+        send_lines(Settings(), producer, file)
     assert producer.served_by == {"answers": 2_000}
     assert [receipt["id"] for receipt in told_lines(capsys.readouterr().out)] == [str(n) for n in range(2_000)]
 
@@ -163,7 +167,7 @@ def test_whoever_is_interrupted_with_a_record_on_its_way_ends_with_its_receipt(
     kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel")
     producer = SmallQueue(kafka, prefix, interrupted_at=100)
     with opened(str(_lines_of(tmp_path, 200, 10))) as file, pytest.raises(KeyboardInterrupt):
-        send_lines(producer, file)
+        send_lines(Settings(), producer, file)
     told = capsys.readouterr()
     receipts = [receipt["id"] for receipt in told_lines(told.out)]
     assert receipts[:99] == [str(n) for n in range(99)]

@@ -411,9 +411,9 @@ class World:
     def _look_at_stops(self) -> None:
         stopped: dict[Place, str] = {}
         for replica in self.replicas:
-            for name, why in replica.health.stopped.items() if replica.loop is not None else ():
+            for name, cause in replica.health.stopped.items() if replica.loop is not None else ():
                 topic, _, number = name.rpartition("-")
-                stopped[topic, int(number)] = why
+                stopped[topic, int(number)] = cause.words
         for place, why in stopped.items():
             if place not in self._stopped:
                 self._happens("stopped", f"{place}: {why}")

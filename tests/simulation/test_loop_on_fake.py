@@ -564,7 +564,7 @@ def test_progress_that_is_committed_once_more_in_a_topic_made_anew_stops_the_par
     loop, health = watched(world)
     run(world, loop, lambda: bool(health.stopped))
     assert set(health.stopped) == {f"{topic}-{partition}" for (_, partition), (offset, _) in progress.items() if offset}
-    assert all("of another topic of this name" in why for why in health.stopped.values())
+    assert all("of another topic of this name" in cause.words for cause in health.stopped.values())
 
 
 @pytest.mark.parametrize("metadata", ["", '{"set":true}'])
@@ -582,5 +582,5 @@ def test_an_offset_that_another_consumer_of_the_group_has_committed_stops_a_leve
     for _ in range(50):
         loop.turn()
     assert set(health.stopped) == (set() if metadata else {f"{topic}-0", f"{topic}-1"})
-    assert all("stands alone" in why for why in health.stopped.values())
+    assert all("stands alone" in cause.words for cause in health.stopped.values())
     assert world.delivered() == []

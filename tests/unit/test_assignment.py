@@ -14,7 +14,7 @@ from sidecar.intake.assignment import Assignment
 from sidecar.intake.progress import LastRead, Mark, NoLeader, ProgressError, Start, Stop, Verdict
 from sidecar.intake.reopening import WAIT_MS_MIN
 from sidecar.intake.start_finder import StartFinder
-from sidecar.observability.health import BROKER_AWAY_GRACE_MS, Health, State
+from sidecar.observability.health import BROKER_AWAY_GRACE_MS, CHOOSE_PROGRESS, Cause, Health, State
 from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 
@@ -135,8 +135,7 @@ def test_what_cannot_be_opened_yet_is_assigned_and_paused_and_what_is_stopped_is
     bench.rebalance("on_assign", A, B)
     assert bench.calls == [("find", [A, B]), ("assign", [(0, 7)]), ("pause", [A])]
     assert list(bench.health.failing) == ["wheel-0"]
-    assert bench.health.stopped == {"wheel-1": "who knows"}
-    assert bench.health.remedies_of_stopped == {"wheel-1": "ask somebody"}
+    assert bench.health.stopped == {"wheel-1": Cause("who knows", "ask somebody")}
     assert bench.count("timewheel_stopped_partitions") == 1
     assert bench.assignment.sources == []
 
@@ -193,7 +192,7 @@ def test_a_partition_whose_progress_is_not_ours_stops_and_one_whose_disk_fails_i
     bench.failures[A] = error
     bench.rebalance("on_assign", A, B)
     is_stopped = isinstance(error, ProgressError)
-    assert bench.health.stopped == ({"wheel-0": "not ours"} if is_stopped else {})
+    assert bench.health.stopped == ({"wheel-0": Cause("not ours", CHOOSE_PROGRESS)} if is_stopped else {})
     assert list(bench.health.failing) == ([] if is_stopped else ["wheel-0"])
     assert list(bench.assignment.readings) == [B]
 
@@ -234,14 +233,14 @@ def test_partitions_stop_one_by_one_and_each_is_told_until_it_goes() -> None:
     bench.assignment.stop(A, "first")
     bench.assignment.stop(B, "second")
     assert bench.calls == [("close", [B]), ("pause", [B])]
-    assert bench.health.stopped == {"wheel-0": "first", "wheel-1": "second"}
+    assert [cause.words for cause in bench.health.stopped.values()] == ["first", "second"]
     assert (bench.health.places, bench.health.failing) == (frozenset(), {})
     assert bench.count("timewheel_stopped_partitions") == 2
     bench.clock.advance(WAIT_MS_MIN)
     bench.assignment.reopen()
     assert bench.assignment.readings == {}
     bench.rebalance("on_revoke", A)
-    assert bench.health.stopped == {"wheel-1": "second"}
+    assert list(bench.health.stopped) == ["wheel-1"]
     assert bench.count("timewheel_stopped_partitions") == 1
 
 

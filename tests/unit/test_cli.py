@@ -741,6 +741,9 @@ def test_a_kafka_that_answers_once_and_no_more_is_a_sentence(
         ["--topic", "SCHEDULE_TOPIC_XXXX-1", "--delay", "1s", "v"],
         ["--topic", "orders", "--delay", "1s", "--header", "REAL_TOPIC=other", "v"],
         ["--topic", "orders", "--delay", "1s", "--kafka", "no.such.option=1", "v"],
+        ["--topic", "orders", "--delay", "400d", "v"],
+        ["--topic", "orders", "--at", "2999-01-01T00:00:00Z", "v"],
+        ["--topic", "orders", "--delay", "3h", "--max-delay", "2h", "v"],
     ],
     ids=" ".join,
 )
@@ -750,6 +753,15 @@ def test_what_cannot_be_sent_is_told_before_kafka_is_asked(
     environment.setattr(topics, "reach_kafka", lambda *_, **__: pytest.fail("Kafka was asked"))
     ended = timewheel("send", *arguments)
     assert (ended.exit_code, ended.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("command", [["send", "--topic", "orders", "v"], ["reschedule", "no-receipt"]], ids=" ".join)
+def test_a_time_that_the_sidecar_would_reject_is_not_written(timewheel: Run, command: list[str]) -> None:
+    """Its receipt would be of a dead letter."""
+    ended = timewheel(*command, "--delay", "400d")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("timewheel: --delay 400d is further away than max_delay (366d), and")
+    assert "give --max-delay" in ended.stderr
 
 
 def test_a_sidecar_without_kafka_ends_within_15_seconds(

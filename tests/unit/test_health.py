@@ -132,15 +132,13 @@ def test_what_ends_a_refusal_is_told_where_it_is_known() -> None:
 
 def test_every_stopped_partition_is_told_with_its_reason() -> None:
     health, _ = a_health()
-    health.stopped = {"b-1": "the topic was created anew", "a-0": "retention"}
+    health.stopped = {"b-1": Cause("the topic was created anew", "look"), "a-0": Cause("retention", "look")}
     assert health.unready_reasons() == ["a-0 is stopped: retention", "b-1 is stopped: the topic was created anew"]
 
 
 def test_what_to_do_about_a_stopped_partition_depends_on_why_it_is() -> None:
     health, _ = a_health()
-    health.stopped = {"a-0": "retention"}
-    assert "timewheel progress set" in health.verdict().action
-    health.remedies_of_stopped = {"a-0": "start the newer version"}
+    health.stopped = {"b-1": Cause("retention", "choose"), "a-0": Cause("newer", "start the newer version")}
     assert health.verdict().action == "start the newer version"
 
 

@@ -13,7 +13,7 @@ from sidecar.intake.held_back import HELD_BACK_AFTER_MS
 from sidecar.intake.progress import LastRead, Mark, Start
 from sidecar.intake.reading import Reading
 from sidecar.intake.start_finder import StartFinder
-from sidecar.observability.health import Health
+from sidecar.observability.health import CHOOSE_PROGRESS, Cause, Health
 from sidecar.observability.metrics import Metrics
 from sidecar.source import Source
 from tests.support.logged import logged
@@ -426,7 +426,7 @@ def test_a_partition_whose_log_holds_others_stops_unless_they_are_behind_the_com
     intake._readings[WHEEL, 0] = Reading(cast(Source, Source5()), start)
     with logged() as lines:
         intake.read(0)
-    told_of = intake._health.stopped.get(f"{WHEEL}-0", "")
+    told_of = str(intake._health.stopped.get(f"{WHEEL}-0", ""))
     assert (f"from offset {offset} on the log holds other records" in told_of) is is_stopped
     assert told == ([] if is_stopped else [5])
     assert [line["event"] for line in lines] == ["partition stopped" if is_stopped else "log has lost its end"]
@@ -486,7 +486,7 @@ def test_a_partition_stops_where_kafka_no_longer_has_what_waits(position: int, i
     consumer.assign_to(consumer, [TopicPartition(*place)])
     assert consumer.assigned == ([place] if is_read else [])
     assert len(closed) == (not is_read)
-    told = intake._health.stopped.get("SCHEDULE_TOPIC_XXXX-wheel-0", "")
+    told = str(intake._health.stopped.get("SCHEDULE_TOPIC_XXXX-wheel-0", ""))
     assert ("read again from offset 3, but the log begins at 4: retention has removed" in told) is not is_read
 
 
@@ -571,7 +571,7 @@ def test_a_partition_whose_offset_the_log_does_not_have_stops_and_the_others_go_
     error = KafkaError(code, "gone")
     runs = intake._runs([Message(topic=WHEEL, partition=3, error=error), *records(0)])
     assert [run.place for run in runs] == [(WHEEL, 0)]
-    assert intake._health.stopped == {f"{WHEEL}-3": "out of the log's range: gone"}
+    assert intake._health.stopped == {f"{WHEEL}-3": Cause("out of the log's range: gone", CHOOSE_PROGRESS)}
     intake._runs([Message(error=error)])  # of no partition: there is nothing to stop
     assert len(intake._health.stopped) == 1
     assert intake._health.broker_error == "gone"

@@ -175,9 +175,13 @@ def test_a_variable_that_names_no_setting_is_reported(environment: pytest.Monkey
     environment.setenv("TIMEWHEEL_GRUP_ID", "a")
     environment.setenv("TIMEWHEEL_LEVEL", "a")
     environment.setenv("TIMEWHEEL_GROUP_ID", "a")
+    environment.setenv("TIMEWHEEL_XYZ", "a")
     environment.setenv("OTHER_GROUP_ID", "a")
-    meant = {"TIMEWHEEL_GRUP_ID": "TIMEWHEEL_GROUP_ID", "TIMEWHEEL_LEVEL": "TIMEWHEEL_LEVELS"}
-    assert dict(unknown_environment()) == meant
+    assert dict(unknown_environment()) == {
+        "TIMEWHEEL_GRUP_ID": "did you mean TIMEWHEEL_GROUP_ID?",
+        "TIMEWHEEL_LEVEL": "did you mean TIMEWHEEL_LEVELS?",
+        "TIMEWHEEL_XYZ": "correct or unset it",
+    }
     assert load_settings().group_id == "a"
 
 

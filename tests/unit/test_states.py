@@ -40,7 +40,7 @@ def starting(health: Health) -> None:
 
 
 def stopped_partition(health: Health) -> None:
-    health.stopped = {"a-0": "retention"}
+    health.stopped = {"a-0": Cause("retention", "choose")}
 
 
 def disk_full(health: Health) -> None:

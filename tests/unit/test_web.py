@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from connectors.testing import ManualClock
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.errors import UsageError
-from sidecar.observability.health import LOOP_STUCK_AFTER_MS, Health
+from sidecar.observability.health import LOOP_STUCK_AFTER_MS, Cause, Health
 from sidecar.observability.metrics import Metrics
 from sidecar.pending import PendingQuery
 from sidecar.switches import Switches
@@ -91,7 +91,7 @@ def test_readyz_tells_why_not(client: Client, health: Health) -> None:
     answer = client.get("/readyz")
     healthy = {"state": "healthy", "words": "what is due goes out on time"}
     assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": [], **healthy, **on})
-    health.stopped["a-0"] = "retention"
+    health.stopped["a-0"] = Cause("retention", "choose")
     health.stopping = True
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["reasons"]) == (503, ["stopping", "a-0 is stopped: retention"])

@@ -28,6 +28,7 @@ from sidecar.dispatch.wheel.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
 from sidecar.dispatch.wheel.copies import WheelCopies
 from sidecar.dispatch.wheel.decisions import Decisions
 from sidecar.dispatch.wheel.in_hand import InHand
+from sidecar.dispatch.wheel.in_seconds import TEN_DIGITS, InSeconds
 from sidecar.dispatch.wheel.intake_pause import IntakePause
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.dispatch.wheel.staging import Staging
@@ -93,6 +94,7 @@ class WheelIntake:
         """The clock when the batch in work came: ``now_ms`` never goes back, and may lie ahead of it."""
         self.pause = IntakePause(partition, monotonic_ms)
         self.clock_ahead = ClockAhead(partition)
+        self._in_seconds = InSeconds(partition)
         ahead = {start.offset + ahead for ahead in progress.hits_ahead}
         self._hit_before = {offset for offset in ahead if offset < start.end_offset}  # the others have been lost
         self._sends_from = self._behind_hits()
@@ -166,6 +168,7 @@ class WheelIntake:
             if offset < self.position:  # else it is read again, and what takes it out has to stay in force
                 self._cancels.copy_taken_in(uniq_key, offset)
         self._copies_read.clear()
+        self._in_seconds.tell()
         if messages:
             self.clock_ahead.record_read(told_ms - messages[-1].timestamp()[1])
         self._expire_cancels(now_ms)
@@ -238,8 +241,11 @@ class WheelIntake:
         rolls: Sequence[bool] = ()
         if rolling is not None:
             act_ms, rolls = zip(*map(rolling.act_at, alike.timestamps_ms, alike.due_ms, alike.offsets), strict=True)
-        is_any_due = not is_replayed and min(act_ms) <= now_ms
+        earliest_ms = min(act_ms)
+        is_any_due = not is_replayed and earliest_ms <= now_ms
         if is_any_due:
+            if earliest_ms < TEN_DIGITS.stop:
+                self._in_seconds.look(act_ms, alike.offsets)
             act_ms = _due_since(act_ms, alike.timestamps_ms, now_ms)
         is_all_due = is_any_due and max(act_ms) <= now_ms
         told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
@@ -284,6 +290,7 @@ class WheelIntake:
                 topic, delivered, uniq_key, _ = found
                 is_replayed = offset < replay_until
                 if due_ms < timestamp_ms and not is_replayed:
+                    self._in_seconds.look((due_ms,), (offset,))
                     due_ms = _asked_for_late(due_ms, timestamp_ms, now_ms)
                 is_due = due_ms <= now_ms and not is_replayed
                 told = own_headers if is_due else encode_headers(own_headers)
@@ -396,6 +403,7 @@ class WheelIntake:
             if self._trace:
                 headers.append((TIMER_ENQUEUE_MS, b"%d" % now_ms))
             if act_ms < timestamp_ms and origin_offset == offset and not replayed:
+                self._in_seconds.look((act_ms,), (offset,))
                 act_ms = _asked_for_late(act_ms, timestamp_ms, now_ms)
         elif roll_times and plan.is_old(timestamp_ms, now_ms):
             next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
