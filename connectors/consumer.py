@@ -178,10 +178,12 @@ class RetryingConsumer:
     def batch_listener(self, max_size: int) -> Callable[[ManyT], ManyT]:
         """Decorator: called with up to ``max_size`` messages of one partition, and a `ConsumeContext`.
 
-        @consumer.batch_listener(32)
-        def store(messages, context):
-            context.ack_index = database.insert(messages) - 1      # what follows comes again
-            return ConsumeResult.CONSUME_SUCCESS
+        Where only the first of them could be handled, the others come again:
+
+            @consumer.batch_listener(32)
+            def store(messages, context):
+                context.ack_index = database.insert(messages) - 1
+                return ConsumeResult.CONSUME_SUCCESS
         """
 
         def register(function: ManyT) -> ManyT:

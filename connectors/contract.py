@@ -318,9 +318,13 @@ class TopicNames:
     """
 
     prefix: str = ""
+    """The setting ``topic_prefix``."""
     schedule_template: str = "SCHEDULE_TOPIC_XXXX-{queue}"
+    """``schedule_topic_template``; the queue is a level's number, ``wheel`` or ``sendback``."""
     retry_template: str = "RETRY-{group}"
+    """``retry_topic_template``."""
     dead_letter_template: str = "DLQ-{group}"
+    """``dead_letter_topic_template``."""
     _schedule: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _retry: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _dead_letter: re.Pattern[str] = field(init=False, repr=False, compare=False)
@@ -364,14 +368,17 @@ class TopicNames:
             )
 
     def level(self, level: int) -> str:
+        """The topic whose records wait for this level's delay."""
         return self.prefix + self.schedule_template.replace("{queue}", str(level))
 
     @property
     def wheel(self) -> str:
+        """The topic for any time."""
         return self.prefix + self.schedule_template.replace("{queue}", "wheel")
 
     @property
     def send_back(self) -> str:
+        """The topic to which consumers send what has failed."""
         return self.prefix + self.schedule_template.replace("{queue}", "sendback")
 
     @property
@@ -385,9 +392,11 @@ class TopicNames:
         return self.prefix + self.schedule_template.replace("{queue}", "idempotency")
 
     def retry(self, group: str) -> str:
+        """The topic to which a group's failed messages come back."""
         return self.prefix + self.retry_template.replace("{group}", encode_group(group))
 
     def dead_letter(self, group: str) -> str:
+        """The topic of a group's dead letters."""
         return self.prefix + self.dead_letter_template.replace("{group}", encode_group(group))
 
     @staticmethod

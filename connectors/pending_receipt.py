@@ -98,10 +98,12 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
 
     @property
     def schedule_topic(self) -> str:
+        """Where the record is written to."""
         return self._plan.schedule_topic
 
     @property
     def is_answered(self) -> bool:
+        """Whether Kafka has taken the record, or refused it: `error` tells which."""
         return self.message is not None
 
     def result(self, timeout_s: float = 30.0) -> Receipt:
@@ -116,6 +118,7 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
         return self.receipt()
 
     def receipt(self) -> Receipt:
+        """The receipt of a record that Kafka has taken."""
         message, plan = self.message, self._plan
         assert message is not None, "Kafka has not answered yet"
         since_ms = message.timestamp()[1] if plan.counts_from_timestamp else 0

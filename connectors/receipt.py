@@ -17,19 +17,29 @@ class ReceiptError(ValueError):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a scheduled message waits. ``deliver_ms`` is milliseconds since the epoch."""
+    """Where a scheduled message waits; a word that `encode` writes and `decode` reads."""
 
     schedule_topic: str = msgspec.field(name="s")
+    """Where the record waits."""
     partition: int = msgspec.field(name="p")
+    """Of the schedule topic."""
     offset: int = msgspec.field(name="o", default=0)
+    """Of the record there."""
     id: str = msgspec.field(name="i")
+    """The message's ``UNIQ_KEY``."""
     topic: str = msgspec.field(name="t")
+    """The destination."""
     deliver_ms: int = msgspec.field(name="d")
+    """When the message is due."""
     key: bytes | None = msgspec.field(name="k", default=None)
+    """The record's."""
     cancellable: bool = msgspec.field(name="c", default=True)
+    """False on a level topic."""
     version: int = msgspec.field(name="v", default=_VERSION)
+    """Of the receipt's format."""
 
     def encode(self) -> str:
+        """The word."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     def __str__(self) -> str:

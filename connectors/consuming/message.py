@@ -19,15 +19,19 @@ _log = EventLog(logging.getLogger(__name__))
 class ConsumeResult(StrEnum):
     """A listener's answer. An exception, a time-out and no answer at all mean RECONSUME_LATER."""
 
-    CONSUME_SUCCESS = "CONSUME_SUCCESS"  # done; the offset may be committed
-    RECONSUME_LATER = "RECONSUME_LATER"  # once more: later through the sidecar, or in place in orderly mode
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    """Done; the offset may be committed."""
+    RECONSUME_LATER = "RECONSUME_LATER"
+    """Once more: later through the sidecar, or in place in orderly mode."""
 
 
 class MessageModel(StrEnum):
     """Who gets a record."""
 
-    CLUSTERING = "CLUSTERING"  # one consumer of the group; what fails comes back
-    BROADCASTING = "BROADCASTING"  # every consumer; what fails is dropped, with a warning
+    CLUSTERING = "CLUSTERING"
+    """One consumer of the group; what fails comes back."""
+    BROADCASTING = "BROADCASTING"
+    """Every consumer; what fails is dropped, with a warning."""
 
 
 class ConsumedMessage(msgspec.Struct, kw_only=True, eq=False):

@@ -26,8 +26,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 COMMANDS = frozenset({"sh", "python", "java", "go"})
-DATA = frozenset({"text", "json", "yaml", "xml", "properties", "mermaid"})
-"""Languages that nobody runs."""
+DATA = frozenset({"text", "json", "yaml", "xml", "properties", "mermaid", "py"})
+"""Languages that nobody runs; ``py`` is a signature."""
 
 _COMMENT = re.compile(
     r"<!--\s*(page|run by|leave running|eventually|file|output of|output)(?::\s*(.*?))?\s*-->", re.DOTALL
