@@ -131,6 +131,7 @@ class Loop:
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
+        self._oldest_due_told_ms: int | None = None
         self._pause_s = 0.0
         """How long the next turn does nothing but read."""
         self._next_pause_s = PAUSE_S
@@ -356,12 +357,12 @@ class Loop:
         return min((due_ms or now_ms for due_ms in moments if due_ms is not None), default=None)
 
     def _tell_oldest_due(self, oldest_ms: int | None, now_ms: int) -> None:
-        self._metrics.oldest_due_ms = oldest_ms
+        self._oldest_due_told_ms = oldest_ms
         self._health.knows_due(None if oldest_ms is None else oldest_ms - now_ms)
 
     def _tell_of_what_was_read(self, now_ms: int) -> None:
         """What was just read may fall due while Kafka works on the transaction in hand: tell what is due first anew."""
-        moments = (self._metrics.oldest_due_ms, self._oldest_due_ms(now_ms))  # what is in hand is not out yet
+        moments = (self._oldest_due_told_ms, self._oldest_due_ms(now_ms))  # what is in hand is not out yet
         self._tell_oldest_due(min((due_ms for due_ms in moments if due_ms is not None), default=None), now_ms)
 
     def _look_at_the_clock(self) -> None:

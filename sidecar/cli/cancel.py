@@ -30,6 +30,7 @@ from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 _POLL_S = 0.2
+_ONE_ANSWER_S = 10.0
 _REASONS_MAX = 3
 
 CancelId = tuple[int, int]
@@ -174,7 +175,10 @@ def _wait_for_outcomes(
         while asked and time.monotonic() < deadline_s:
             waiting = []
             for cancel_id in asked:
-                told = _ask(api, cancel_id, topics[cancel_id])
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                told = _ask(api, cancel_id, topics[cancel_id], min(left_s, _ONE_ANSWER_S))
                 if told.outcome is not None:
                     outcomes[cancel_id] = told.outcome
                     del reasons[cancel_id]
@@ -197,9 +201,9 @@ class _Told(NamedTuple):
     """Whether it may still tell the outcome."""
 
 
-def _ask(api: SidecarApi, cancel_id: CancelId, topic: str) -> _Told:
+def _ask(api: SidecarApi, cancel_id: CancelId, topic: str, within_s: float) -> _Told:
     try:
-        answer = api.get(f"/api/v1/cancels/{cancel_id[0]}/{cancel_id[1]}")
+        answer = api.get(f"/api/v1/cancels/{cancel_id[0]}/{cancel_id[1]}", within_s)
     except NoAnswerError as error:  # it may be starting
         return _Told(None, str(error))
     if answer.status in (503, 504):  # a worker is starting, or has just ended

@@ -246,7 +246,7 @@ def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen])
     marked = [TopicPartition(*place, choice.offset, choice.metadata) for place, choice in chosen.items()]
     try:
         group = ConsumerGroupTopicPartitions(settings.group_id, marked)
-        answer = admin.alter_consumer_group_offsets([group])[settings.group_id].result(30)
+        answer = admin.alter_consumer_group_offsets([group], request_timeout=_TIMEOUT_S)[settings.group_id].result()
         refused = [(place, place.error) for place in answer.topic_partitions if place.error is not None]
     except KafkaException as exception:
         refused = [(place, exception.args[0]) for place in marked]

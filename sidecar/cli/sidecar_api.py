@@ -11,6 +11,7 @@ from sidecar.settings import Settings
 SETTINGS = ("http_address", "http_token")
 
 _TIMEOUT_S = 10.0
+"""How long a request may take, connecting and answering each."""
 
 
 class NoAnswerError(TimewheelError):
@@ -60,8 +61,11 @@ class SidecarApi:
     ) -> None:
         self._connection.close()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str, within_s: float = _TIMEOUT_S) -> Answer:
         """Raises NoAnswerError."""
+        self._connection.timeout = within_s
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(within_s)
         return self._ask("GET", path, None, {})
 
     def put(self, path: str, body: object) -> Answer:

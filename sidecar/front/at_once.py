@@ -36,6 +36,7 @@ from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
 from connectors.schedule_record import ScheduleError
 from connectors.until_answered import until_answered
+from sidecar.errors import to_keep
 from sidecar.front.key_ledger import Entry, KeyLedger, Written
 
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -112,7 +113,7 @@ class Work:
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
-            self.done.set_exception(error)
+            self.done.set_exception(to_keep(error))
 
 
 class Begun(NamedTuple):
@@ -245,8 +246,11 @@ class AtOnce:
                 scheduler = self._make_scheduler()
                 until_answered(scheduler.client.init_transactions, ANSWER_WITHIN_S, self._clock)
             except KafkaException as error:
-                raise NothingDoneError(_words(error)) from error
-            self._scheduler = scheduler
+                failure = NothingDoneError(_words(error))
+            else:
+                self._scheduler = scheduler
+                return scheduler
+            raise failure  # not while Kafka's error holds the clients that have failed
         return self._scheduler
 
     def _forget(self) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sidecar.clock import Clock
+from sidecar.errors import to_keep
 from sidecar.kafka.clients import admin_client, committed_offsets, outside_consumer
 from sidecar.settings import Settings
 
@@ -62,16 +63,22 @@ class Backlog:
             self._known = await asyncio.to_thread(self._ask)
         except KafkaException as error:
             self._known = None  # rather nothing than what was true once
-            self._clients = None  # they may be looking in the wrong place
             log.debug("backlog not known", reason=str(error))
         finally:
             self._asked_ms = self._clock.monotonic_ms()
             self._asking = None
 
     def _ask(self) -> list[PlaceBacklog]:
-        if self._clients is None:
-            self._clients = self._connect()
-        admin, consumer = self._clients
+        """In a thread, to let the clients go as well: that waits for their own, which a name server may hold up."""
+        try:
+            if self._clients is None:
+                self._clients = self._connect()
+            return self._told_by(*self._clients)
+        except KafkaException as error:
+            self._clients = None  # they may be looking in the wrong place
+            raise to_keep(error) from None
+
+    def _told_by(self, admin: AdminClient, consumer: Consumer) -> list[PlaceBacklog]:
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
         places = [
             TopicPartition(topic, partition)

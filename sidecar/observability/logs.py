@@ -82,10 +82,17 @@ def configure_logging(
     logging.getLogger("uvicorn.error").addFilter(_is_an_event)
 
 
+_NO_EVENTS = ("Cancel %s running task", "ASGI callable returned without completing response")
+"""Of uvicorn's."""
+
+
 def _is_an_event(record: logging.LogRecord) -> bool:
-    """Not that a server of ours ends before requests do: who asked is told, and nobody can do anything about it."""
+    """Not that a server of ours ends before requests do: who asked is told, and nobody can do anything about it.
+
+    Nor that a listener has read nothing for so long that the server has let go of it.
+    """
     cause = record.exc_info[1] if record.exc_info else None
-    return not isinstance(cause, asyncio.CancelledError) and not str(record.msg).startswith("Cancel %s running task")
+    return not isinstance(cause, asyncio.CancelledError) and not str(record.msg).startswith(_NO_EVENTS)
 
 
 def masked(text: str, secrets: Collection[str]) -> str:

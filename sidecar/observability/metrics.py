@@ -1,6 +1,6 @@
 """What the sidecar tells Prometheus. Batches are counted as batches: no call per record.
 
-What somebody has to act on is told as it is when it is asked for (`oldest_due_ms`, health), never as it was when the
+What somebody has to act on is told as it is when it is asked for (`observe_health`), never as it was when the
 loop last had the time to say so: a loop that is stuck does not look well.
 """
 
@@ -24,7 +24,6 @@ from prometheus_client import (
 )
 
 from connectors.contract import ErrorCode, TopicNames
-from sidecar.clock import Clock, SystemClock
 from sidecar.observability.health import Health, Paused
 from sidecar.observability.metric_types import BatchHistogram, BoundedLabel
 
@@ -73,16 +72,10 @@ class Metrics:
 
     ``queue`` is a level's number, ``wheel`` or ``sendback``; ``topic`` and ``group`` are names that users give, of
     which a bounded number is told.
-
-    Attributes:
-        oldest_due_ms: when the oldest record that waits falls or fell due, None where none waits; the loop says so
-            with every turn.
     """
 
-    def __init__(self, version: str, clock: Clock | None = None) -> None:
+    def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()
-        self._clock = clock or SystemClock()
-        self.oldest_due_ms: int | None = None
         self._group_label = BoundedLabel()
 
         # Records
@@ -118,7 +111,6 @@ class Metrics:
             "How long the oldest due record has been due; 0: nothing is due.",
             registry=registry,
         )
-        self.behind.set_function(self._behind_s)
 
         # What waits
         self.waiting = Gauge(
@@ -307,6 +299,7 @@ class Metrics:
         told: dict[Gauge, Callable[[], float]] = {
             self.ready: lambda: not health.unready_reasons(),
             self.since_turn: lambda: health.since_turn_ms / 1000,
+            self.behind: lambda: health.behind_ms / 1000,
             self.broker_silent: lambda: health.broker_silent_ms / 1000,
             self.failing_partitions: lambda: len(health.failing),
             self.recovering_partitions: lambda: len(health.recovering),
@@ -325,10 +318,6 @@ class Metrics:
 
     def count_dead_letters(self, group: str, count: int) -> None:
         self.dead_letters.labels(self._group_label(group)).inc(count)
-
-    def _behind_s(self) -> float:
-        oldest_ms = self.oldest_due_ms
-        return 0.0 if oldest_ms is None else max(0, self._clock.now_ms() - oldest_ms) / 1000
 
 
 def _disk_usage(directory: Path) -> tuple[float, float, float]:

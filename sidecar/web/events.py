@@ -75,7 +75,7 @@ class Events:
     async def _tick(self) -> None:
         """Compute and tell, as long as anybody listens."""
         try:
-            while self._listeners:
+            while self._listeners and not self._is_closed:
                 began = asyncio.get_running_loop().time()
                 try:
                     event = b"event: status\ndata: " + msgspec.json.encode(await self._compute()) + b"\n\n"
@@ -86,7 +86,8 @@ class Events:
                         operator_action="nothing, if it passes: the page tries again; else see the lines before",
                     )
                     event = HEARTBEAT
-                self._tell(event)
+                if not self._is_closed:  # else it would take the place of the end
+                    self._tell(event)
                 await asyncio.sleep(max(0.0, self._every_s - (asyncio.get_running_loop().time() - began)))
         finally:
             self._ticking = None

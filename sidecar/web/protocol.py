@@ -98,6 +98,8 @@ class GuardedProtocol(H11Protocol):
         for debt in self._debts:
             debt.settle()
         super().connection_lost(exc)
+        if self.cycle is not None:  # nothing more is written; else they would hold each other until a collection
+            self.cycle.transport = self.transport
 
     def pause_writing(self) -> None:
         super().pause_writing()

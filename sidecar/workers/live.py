@@ -16,7 +16,7 @@ from sidecar.settings import Settings
 from sidecar.status import Part, present, present_history, silent_part
 from sidecar.web.live import topics_by_queue, wheel_answer
 from sidecar.web.problems import Kind, ProblemError
-from sidecar.workers.merge import SILENT, WorkerAddress
+from sidecar.workers.merge import SILENT, WorkerAddress, name_of
 from sidecar.workers.pace import Pace
 
 STATUS_REST = 4.0
@@ -84,7 +84,7 @@ class SeveralProcesses:
         told = [answer for answer in answers if answer is not None]
         if len(told) < len(answers):  # nothing by halves
             silent = next(one.number for one, answer in zip(self._processes, answers, strict=True) if answer is None)
-            raise ProblemError(Kind.UNAVAILABLE, f"{self._name(silent)} {SILENT}; ask again")
+            raise ProblemError(Kind.UNAVAILABLE, f"{name_of(silent, len(self._processes))} {SILENT}; ask again")
         counts = TimeCounts.added((TimeCounts(one.total, one.overdue, one.counts) for one in told), window.buckets)
         return wheel_answer(window, counts, sorted(number for one in told for number in one.partitions))
 
@@ -105,6 +105,3 @@ class SeveralProcesses:
             return msgspec.json.decode(answer.raise_for_status().content, type=kind)
         except (httpx.HTTPError, msgspec.MsgspecError):
             return None
-
-    def _name(self, number: int) -> str:
-        return f"worker {number}" if len(self._processes) > 1 else "the process that delivers"

@@ -57,6 +57,11 @@ Merge = Callable[[Mapping[str, str], Sequence[Answer]], Response]
 SILENT = "does not answer: it hangs, starts, or has ended and is started anew"
 
 
+def name_of(number: int, processes: int) -> str:
+    """How people are told of one of so many processes that deliver."""
+    return f"worker {number}" if processes > 1 else "the process that delivers"
+
+
 def merge_healthz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Response:
     """Alive is a sidecar none of whose workers hangs. One that has ended is started anew: to end the others would not
     help it."""
@@ -141,6 +146,8 @@ def merge_switched(switched: dict[str, Any]) -> Merge:
         for answer in done:
             switched.update(answer.json())
         others = [answer.worker for answer in answers if answer not in done]
+        if not done and (unsure := next((one for one in answers if one.status == Kind.NO_ANSWER.status), None)):
+            return unsure.response()  # it may yet switch
         if not done or not others:
             return _refusal(answers) or answers[0].response()
         return ProblemError(

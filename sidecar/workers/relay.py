@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from sidecar.web.live import ANSWER_TIMEOUT_S
 from sidecar.web.problems import MEDIA_TYPE, Kind, ProblemError, add_problems
 from sidecar.workers.merge import (
+    SILENT,
     Answer,
     Merge,
     WorkerAddress,
@@ -28,6 +29,7 @@ from sidecar.workers.merge import (
     merge_readyz,
     merge_switched,
     merge_switches,
+    name_of,
 )
 from sidecar.workers.pace import Pace
 
@@ -40,9 +42,6 @@ not."""
 
 STORE_TIMEOUT_S = ANSWER_TIMEOUT_S + 1
 """For what its loop tells: the worker itself does not wait for that any longer."""
-
-KAFKA_TIMEOUT_S = 60.0
-"""For what one of them does: it may have to wait for Kafka to acknowledge."""
 
 PROBE_REST = 4.0
 """Probes and metrics, which take no token, get a fifth of a process's time at most."""
@@ -135,7 +134,7 @@ class _Relay:
 
     async def any_of_them(self, request: Request) -> Response:
         """An endpoint that any worker serves."""
-        return await self.one_of_them(request, KAFKA_TIMEOUT_S)
+        return await self.one_of_them(request, STORE_TIMEOUT_S)
 
     async def one_of_them(self, request: Request, timeout_s: float) -> Response:
         """What one worker answers; one that cannot be reached has done nothing, and the next is asked."""
@@ -146,7 +145,11 @@ class _Relay:
             answer = await self._ask(worker, request, body, timeout_s)
             if answer.status:
                 return answer.response()
-        raise ProblemError(Kind.UNAVAILABLE, "no worker answers; ask again")
+        nobody = "no worker" if len(self._workers) > 1 else self._name(self._workers[0])
+        raise ProblemError(Kind.UNAVAILABLE, f"{nobody} {'answers' if len(self._workers) > 1 else SILENT}; ask again")
+
+    def _name(self, worker: WorkerAddress) -> str:
+        return name_of(worker.number, len(self._workers))
 
     async def _ask(self, worker: WorkerAddress, request: Request, body: bytes, timeout_s: float) -> Answer:
         """Hand a request on. Status 0: it has not reached the worker; 504: nobody knows what became of it."""
@@ -161,12 +164,10 @@ class _Relay:
                 content=body,
                 timeout=timeout_s,
             )
-        except (httpx.ConnectError, httpx.ConnectTimeout):
+        except httpx.ConnectError:
             return Answer(worker.number, 0)
-        except httpx.TransportError as error:
-            detail = (
-                f"no answer from worker {worker.number} ({type(error).__name__}); it may have done what it was asked"
-            )
+        except httpx.TransportError as error:  # also where it is too busy, or hangs for too long, to be connected to
+            detail = f"no answer from {self._name(worker)} ({type(error).__name__}); it may have done what it was asked"
             problem = json.dumps(ProblemError(Kind.NO_ANSWER, detail).content).encode()
             return Answer(worker.number, Kind.NO_ANSWER.status, problem, {"content-type": MEDIA_TYPE})
         return Answer(worker.number, answer.status_code, answer.content, _handed_on(answer.headers))

@@ -162,4 +162,9 @@ def backoff_s(failures: int) -> float:
 
 
 def _in_words(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # Python has no names for real-time signals but the first and the last
+        return f"signal {-code}"

@@ -64,11 +64,11 @@ class World:
                 self.kafka.create_topic(topic, 2, configs)
         self.kafka.create_topic(self.names.dead_letter("g"))
 
-    def sidecar(self, name: str = "sidecar") -> Loop:
+    def sidecar(self, name: str = "sidecar", health: Health | None = None) -> Loop:
         clock = HighWaterClock(self.clock)
         caller: Caller = InlineCaller() if self.chance.random() < 0.5 else LateCaller()
         clients = make_clients(self.kafka.process(name), self.settings, clock, caller)
-        return Loop(self.settings, clients, clock, Health(clock), self.metrics)
+        return Loop(self.settings, clients, clock, health or Health(clock), self.metrics)
 
     # --- consumers ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from connectors.contract import DelayLevels, TopicNames
 from connectors.dead_letters.cluster import Cluster
@@ -323,6 +323,35 @@ def test_a_request_that_the_client_refuses_is_not_kept_in_memory(bench: Bench) -
     del one
     gc.collect()
     assert is_there() is None
+
+
+def test_clients_that_never_got_ready_are_let_go_at_once(bench: Bench) -> None:
+    """They have threads and connections: no collection is to be waited for."""
+    made: list[weakref.ref[NeverBegun]] = []
+
+    class NeverReady(NeverBegun):
+        def init_transactions(self, timeout_s: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=False))
+
+    class Clients:
+        def producer(self, options: Any) -> Any:
+            client = NeverReady()
+            made.append(weakref.ref(client))
+            return client
+
+    clients: Any = Clients()
+    at_once = AtOnce(
+        lambda: TransactionalScheduler({}, "t", NAMES, DelayLevels((1_000,)), clients), _no_ledger, bench.kafka.clock
+    )
+    one = work("a")
+    gc.disable()
+    try:
+        at_once.settle([one])
+        assert made
+        assert [client() for client in made] == [None] * len(made)
+        assert isinstance(one.done.exception(0), NothingDoneError)
+    finally:
+        gc.enable()
 
 
 def _no_ledger() -> KeyLedger:

@@ -499,7 +499,7 @@ class AskedTwice:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def get(self, _path: str) -> Answer:
+    def get(self, _path: str, _within_s: float) -> Answer:
         return self._answers.pop(0)
 
 
@@ -513,6 +513,24 @@ def test_a_worker_that_ends_while_it_is_asked_for_an_outcome_is_asked_again(
     environment.setattr(sidecar.cli.cancel, "SidecarApi", AskedTwice)
     ended = timewheel("cancel", "--wait", producer.send("orders", "v", delay="1h").encode())
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "cancelled\n", "")
+
+
+def test_outcomes_are_waited_for_as_long_as_asked_however_many_there_are(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    """The sidecar takes connections and answers none: each receipt would have ten seconds of its own."""
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    words = [producer.send("orders", "v", delay="1h").encode() for _ in range(5)]
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        environment.setenv("TIMEWHEEL_HTTP_ADDRESS", f"127.0.0.1:{hanging.getsockname()[1]}")
+        began_s = time.monotonic()
+        ended = timewheel("cancel", "--wait", "--timeout", "300ms", *words)
+    assert time.monotonic() - began_s < 5
+    assert (ended.exit_code, ended.stdout) == (1, "undecided\n" * 5)
+    assert "no sidecar has decided yet on 5 of 5 cancels" in ended.stderr
 
 
 def receipts_on_stdin(*receipts: Receipt) -> TextIOWrapper:

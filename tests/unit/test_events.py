@@ -125,6 +125,21 @@ def test_a_stop_ends_all_streams_at_once_from_another_thread() -> None:
     asyncio.run(run())
 
 
+def test_a_stop_that_comes_while_the_status_is_computed_ends_the_streams_all_the_same() -> None:
+    class Stopping(Counted):
+        async def __call__(self) -> dict[str, Any]:
+            events.close()
+            await asyncio.sleep(0)  # the end is told
+            return await super().__call__()
+
+    async def run() -> list[bytes]:
+        async with asyncio.timeout(5):
+            return [event async for event in events.listen()]
+
+    events = Events(Stopping(), every_s=3_600)
+    assert asyncio.run(run()) == [BEGIN]
+
+
 def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "SEND_TIMEOUT_S", 0.05)
 

@@ -1,6 +1,7 @@
 """What gets in over HTTP and what does not, over real sockets."""
 
 import asyncio
+import gc
 import json
 import socket
 import subprocess
@@ -517,6 +518,19 @@ def test_connections_take_no_more_than_half_of_the_files_that_may_be_open() -> N
             for _ in range(300):
                 stack.enter_context(connected(place)).sendall(b"GET / HTTP/1.1\r\n")
             assert ask(place, head(path="/healthz"))[0] == 200
+
+
+def test_a_connection_that_has_ended_waits_for_no_collection(serve: Serve) -> None:
+    """Probes make one each, and while Kafka is away nobody may have the time to collect."""
+    server = serve()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            assert ask(server, head(path="/healthz"))[0] == 200
+        wait_until(lambda: sum(isinstance(one, protocol.GuardedProtocol) for one in gc.get_objects()) <= 2, "the end")
+    finally:
+        gc.enable()
 
 
 def test_head_is_answered_as_get_without_its_content(serve: Serve, app: App) -> None:

@@ -105,20 +105,25 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def test_how_far_behind_is_told_as_it_is_when_it_is_asked() -> None:
     clock = ManualClock()
-    metrics = Metrics("1", clock)
+    health, metrics = Health(clock), Metrics("1")
+    metrics.observe_health(health)
     assert value_of(metrics, "timewheel_behind_seconds") == 0
-    metrics.oldest_due_ms = clock.now_ms()
+    health.knows_due(0)
     clock.advance(90_000)
     assert value_of(metrics, "timewheel_behind_seconds") == 90, "the loop, stuck since, has said nothing new"
-    metrics.oldest_due_ms = clock.now_ms() + 10
+    health.partitions_revoked()
+    health.knows_due(None)
+    assert value_of(metrics, "timewheel_behind_seconds") == 90, "in a rebalance nobody has what waits"
+    health.partitions_assigned()
+    health.knows_due(10)
     assert value_of(metrics, "timewheel_behind_seconds") == 0
-    metrics.oldest_due_ms = None
+    health.knows_due(None)
     assert value_of(metrics, "timewheel_behind_seconds") == 0
 
 
 def test_health_is_told_as_it_is_when_it_is_asked(tmp_path: Path) -> None:
     clock = ManualClock()
-    health, metrics = Health(clock), Metrics("1", clock)
+    health, metrics = Health(clock), Metrics("1")
     metrics.observe_health(health)
     metrics.observe_disk(tmp_path)
     assert value_of(metrics, "timewheel_ready") == 0

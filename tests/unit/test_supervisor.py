@@ -26,6 +26,12 @@ class Starved:
         return 0
 
 
+@pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (-9, "SIGKILL"), (-35, "signal 35")])
+def test_how_a_worker_ended_is_told(code: int, words: str) -> None:
+    """Python has no name for most of the real-time signals."""
+    assert supervisor._in_words(code) == words
+
+
 def test_a_worker_that_cannot_be_had_is_tried_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "backoff_s", lambda _failures: 0.0)
     keeper = Supervisor(load_settings({"workers": "2"}))

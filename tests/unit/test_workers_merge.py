@@ -241,6 +241,11 @@ def test_a_switch_that_no_worker_has_heard_of_is_refused() -> None:
     assert merge_switched({})({}, [Answer(1, 0), Answer(2, 0)]).status_code == 503
 
 
+def test_a_switch_that_a_worker_may_yet_carry_out_is_not_told_as_undone() -> None:
+    unsure = answer(1, {"detail": "no answer from worker 1; it may have done what it was asked"}, 504)
+    assert merge_switched({})({}, [Answer(2, 0), unsure]).status_code == 504
+
+
 def test_a_switch_that_is_refused_changes_nothing() -> None:
     switched: dict[str, Any] = {}
     assert merge_switched(switched)({}, [answer(1, {"detail": []}, 422)] * 2).status_code == 422

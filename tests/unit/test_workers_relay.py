@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from sidecar.web.listening import listen
 from sidecar.web.server import WebServer
 from sidecar.workers import relay
+from sidecar.workers.merge import SILENT
 from sidecar.workers.relay import make_relay, make_relay_to_one
 
 
@@ -182,14 +183,32 @@ def test_one_process_is_told_of_as_it_is(places: list[Somewhere]) -> None:
     places[0].address = nobody()
     (gone,) = ask_one(places[0], ("GET", "/healthz"))
     assert (gone.status_code, gone.json()["type"]) == (503, "/api/v1/problems/unavailable")
+    assert gone.json()["detail"].startswith("the process that delivers does not answer")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/v1/pending", "/api/v1/switches"])
 def test_a_process_that_hangs_is_told_of_soon(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """And holds no request's place for long."""
     monkeypatch.setattr(relay, "PROBE_OF_ONE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(relay, "STORE_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         (answer,) = ask_one(Somewhere(1, f"127.0.0.1:{hanging.getsockname()[1]}"), ("GET", path))
     assert (answer.status_code, answer.json()["type"]) == (504, "/api/v1/problems/no-answer")
+    assert "no answer from the process that delivers" in answer.json()["detail"]
+
+
+def test_one_that_hangs_for_so_long_that_nobody_can_connect_has_not_ended(
+    places: list[Somewhere], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "PROBE_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as hanging, ExitStack() as stack:
+        places[1].address = f"127.0.0.1:{hanging.getsockname()[1]}"
+        for _ in range(4):  # more than it keeps waiting
+            asking = stack.enter_context(socket.socket())
+            asking.setblocking(False)
+            asking.connect_ex(hanging.getsockname())
+        (answer,) = ask(places, ("GET", "/healthz"))
+    assert (answer.status_code, answer.text.splitlines()) == (503, [f"worker 2 {SILENT}"])
 
 
 def test_a_header_that_no_worker_needs_does_not_reach_it(places: list[Somewhere]) -> None:
