@@ -187,6 +187,8 @@ class AsyncScheduledProducer:
         loop = self._loop
         if loop is None:
             raise RuntimeError("use the producer as 'async with AsyncScheduledProducer(...) as producer:'")
+        if asyncio.get_running_loop() is not loop:  # its answer could not be awaited, and the record would be there
+            raise RuntimeError("the producer belongs to another event loop; make one in each, or use ScheduledProducer")
         answer: asyncio.Future[T | KafkaError] = loop.create_future()
         async with self._room:
             self._awaited.add(answer)

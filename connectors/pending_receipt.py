@@ -118,9 +118,14 @@ class PendingReceipt(msgspec.Struct, eq=False, gc=False):
         return self.receipt()
 
     def receipt(self) -> Receipt:
-        """The receipt of a record that Kafka has taken."""
+        """The receipt of a record that Kafka has taken.
+
+        Raises:
+            KafkaException: it has not, or has not answered yet.
+        """
         message, plan = self.message, self._plan
-        assert message is not None, "Kafka has not answered yet"
+        if message is None or self.error is not None:
+            raise KafkaException(self.error or KafkaError(KafkaError._TIMED_OUT, "Kafka has not answered yet"))
         since_ms = message.timestamp()[1] if plan.counts_from_timestamp else 0
         return Receipt(
             schedule_topic=message.topic() or "",

@@ -399,6 +399,12 @@ class ScheduledProducer:
                 f"{receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: a header's name is not UTF-8 "
                 "text, so that the record is in the sidecar's dead letters; send the message again without that header"
             ) from None
+        if id_of(original, given) != receipt.id:
+            raise RecordGoneError(
+                f"another record stands at {receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: the "
+                "receipt is of another cluster, or of a log that has lost its end; 'timewheel pending --id' shows the "
+                "message's receipt here"
+            )
         written = replacement_headers(receipt, given, time)
         pending = self._about(receipt, due_ms, counts_from_timestamp=deliver_at is None)
         value, key, partition = original.value(), original.key(), receipt.partition
@@ -619,6 +625,14 @@ class ScheduledProducer:
         if error is not None or message.offset() != receipt.offset:
             raise RecordGoneError("Kafka no longer has the scheduled record; cancel it and send it again")
         return message
+
+
+def id_of(record: Message, headers: Headers) -> str:
+    """The id of the message that a record of a schedule topic asks for."""
+    given = dict(headers).get(UNIQ_KEY)
+    return (
+        given.decode(errors="backslashreplace") if given else f"{record.topic()}-{record.partition()}-{record.offset()}"
+    )
 
 
 def _tracer(tracing: "TracerProvider | bool") -> "ScheduleTracer | None":

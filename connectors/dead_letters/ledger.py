@@ -58,7 +58,7 @@ class Ledger:
         """
         mine = [self.topic]
         ends = self._cluster.settled_ends(mine, _SETTLED_WITHIN_S) if is_settled else self._cluster.ends(mine)
-        topics = {topic_id: topic for topic, topic_id in self._ids.items()}
+        topics = set(self._ids.items())  # a broker without ids tells the same of all
         noted: dict[Place, list[Range]] = defaultdict(list)
         decode = msgspec.json.Decoder(Entry).decode
         with self._cluster.scan(ends, lambda: _BATCH) as batches:
@@ -67,8 +67,8 @@ class Ledger:
                     entry = decode(message.value() or b"")
                 except msgspec.MsgspecError:  # not ours
                     continue
-                if entry.topic_id in topics:
-                    noted[topics[entry.topic_id], entry.partition] += entry.offsets
+                if (entry.topic, entry.topic_id) in topics:
+                    noted[entry.topic, entry.partition] += entry.offsets
         return {place: Offsets(ranges) for place, ranges in noted.items()}
 
     def entry(self, place: Place, offsets: Iterable[Range], now_ms: int) -> Entry:

@@ -290,7 +290,9 @@ class TimerStore:
                 raise CorruptFile(
                     self._wheel.path, f"slot {slot_ms} ms: num {slot.num}, {len(records)} in the timer log"
                 )
-        loaded = Loaded.of(records)
+            loaded = Loaded.of(records)
+            if ((loaded.act_ms < slot_ms) | (loaded.act_ms >= slot_ms + self._wheel.precision_ms)).any():
+                raise CorruptFile(self._wheel.path, f"slot {slot_ms} ms: the timer log has records of another time")
         del records
         if slot_ms >= self.loaded_until_ms:
             self._topics.remove(loaded.topic_hash)

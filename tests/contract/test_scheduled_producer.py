@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
+from msgspec import structs
 
-from connectors import DelayLevels, PendingReceipt, Receipt, ScheduledProducer, ScheduleError, TopicNames
+from connectors import (
+    DelayLevels,
+    PendingReceipt,
+    Receipt,
+    RecordGoneError,
+    ScheduledProducer,
+    ScheduleError,
+    TopicNames,
+)
 from connectors.kafka_errors import MISSING
 from connectors.murmur2 import partition_of_key
 from tests.contract.cluster import Bench, FakeCluster, read
@@ -218,6 +227,30 @@ def test_another_time_is_one_record_that_replaces(bench: Bench, producer: Schedu
     assert (once_more.id, once_more.offset, once_more.deliver_ms) == (receipt.id, last.offset(), 1_893_456_000_000)
 
 
+def test_another_time_is_not_given_to_what_stands_in_the_message_s_place(
+    bench: Bench, producer: ScheduledProducer, wheel: str
+) -> None:
+    """On another cluster the receipt's offset is another message's, or a cancel's: its payload is not to be sent."""
+    receipt, other = (producer.send("orders", value, key="k", delay="1h") for value in ("v", "other"))
+    _, cancel_offset = producer.cancel(other)
+    for offset in (other.offset, cancel_offset):
+        with pytest.raises(RecordGoneError, match="another record stands at "):
+            producer.reschedule(structs.replace(receipt, offset=offset), delay="2h")
+    assert len(written(bench, wheel, 3)) == 3
+
+
+def test_another_time_of_a_record_without_an_id_is_that_of_its_place(
+    bench: Bench, producer: ScheduledProducer, wheel: str
+) -> None:
+    """As `timewheel pending` gives its receipt."""
+    plain = bench.cluster.producer({})
+    plain.produce(wheel, b"v", partition=1, headers=[("REAL_TOPIC", b"orders"), ("TIMER_DELAY_SEC", b"3600")])
+    plain.flush()
+    receipt = Receipt(schedule_topic=wheel, partition=1, id=f"{wheel}-1-0", topic="orders", deliver_ms=1)
+    assert producer.reschedule(receipt, delay="2h").id == receipt.id
+    assert headers_of(written(bench, wheel, 2)[1])["TIMER_REPLACE_UNIQKEY"] == receipt.id.encode()
+
+
 def test_another_time_of_what_waits_nowhere_is_refused_soon(
     bench: Bench, producer: ScheduledProducer, names: TopicNames, wheel: str
 ) -> None:
@@ -315,8 +348,11 @@ def test_a_sync_send_is_tried_three_times_and_an_async_one_once(faulty: tuple[Be
         producer.send("orders", "v", delay="1h")
     assert attempts(bench) == 3
     pending = producer.begin_send("orders", "v", delay="1h")
-    with pytest.raises(KafkaException, match="NOT_ENOUGH_REPLICAS"):
-        pending.result()
+    with pytest.raises(KafkaException, match="not answered yet"):
+        pending.receipt()
+    for call in (pending.result, pending.receipt):
+        with pytest.raises(KafkaException, match="NOT_ENOUGH_REPLICAS"):
+            call()
     assert attempts(bench) == 4
 
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from connectors import AsyncScheduledProducer, ScheduleError, TopicNames
+from connectors.testing import InMemoryKafka
 from tests.support.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
@@ -215,3 +216,17 @@ def test_it_is_a_context_manager(kafka: Kafka) -> None:
             await producer.send("orders", "v", delay="1h")
 
     asyncio.run(application())
+
+
+def test_another_event_loop_is_refused_before_anything_is_written() -> None:
+    """Its answer could not be awaited there, and whoever tries again would schedule twice."""
+    kafka = InMemoryKafka()
+    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
+
+    async def application() -> None:
+        async with AsyncScheduledProducer({}, clients=kafka) as producer:
+            with pytest.raises(RuntimeError, match="belongs to another event loop"):
+                await asyncio.to_thread(lambda: asyncio.run(producer.send("orders", "v", delay="1h")))
+
+    asyncio.run(application())
+    assert kafka.log("SCHEDULE_TOPIC_XXXX-wheel", 0).end == 0

@@ -167,6 +167,19 @@ def test_what_the_watermark_says_is_done_is_passed_over(store: TimerStore) -> No
         assert keys(ready.take(SLOT_MS + 3, MANY, MANY)) == left
 
 
+@pytest.mark.parametrize("done", [-1, 0, 700, 998, 999, 5_000])
+def test_of_many_that_are_due_at_the_watermark_few_are_read_to_know_which_are_done(
+    store: TimerStore, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """A million may be due in that millisecond: their payloads are not to be in memory at once."""
+    put(store, [record(SLOT_MS, offset) for offset in range(1_000)])
+    disk = Disk(store, monkeypatch)
+    ready = Ready(store, (SLOT_MS, done))
+    ready.load(SLOT_MS, MANY)
+    assert sum(disk.asked) <= 11
+    assert [offset for _, offset in keys(ready.take(SLOT_MS, MANY, MANY))] == list(range(done + 1, 1_000))
+
+
 def test_no_more_slots_are_loaded_than_hold_enough(store: TimerStore) -> None:
     ready = loaded(store, [SLOT_MS] * 3 + [SLOT_MS + PRECISION_MS] * 3, until_ms=SLOT_MS - 1)
     ready.load(SLOT_MS + PRECISION_MS, 3)

@@ -24,6 +24,7 @@ from connectors.dead_letters import (
 )
 from connectors.dead_letters.cluster import Cluster
 from connectors.dead_letters.redrive import Redrive
+from connectors.kafka import NO_TOPIC_IDS
 from connectors.testing import CRASH, TIME_OUT, InMemoryKafka, ManualClock, SimulatedCrash
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.producer import InMemoryProducer
@@ -81,7 +82,14 @@ class Bench:
         self.kafka.create_topic("DLQ-billing", partitions)
         self.kafka.create_topic("orders", 3)
 
-    def die(self, count: int, *more: tuple[str, bytes | None], first: int = 0, value: bytes = b"v") -> None:
+    def die(
+        self,
+        count: int,
+        *more: tuple[str, bytes | None],
+        first: int = 0,
+        value: bytes = b"v",
+        topic: str = "DLQ-billing",
+    ) -> None:
         producer = self.kafka.producer({"partitioner": "murmur2_random"})
         for number in range(first, first + count):
             headers: Headers = [
@@ -91,7 +99,7 @@ class Bench:
                 ("UNIQ_KEY", b"%d" % number),
                 *more,
             ]
-            producer.produce("DLQ-billing", value, b"k%d" % number, headers=headers)
+            producer.produce(topic, value, b"k%d" % number, headers=headers)
         assert producer.flush() == 0
 
     def letters(self, name: str = "operator", **options: object) -> DeadLetters:
@@ -130,6 +138,19 @@ def test_what_a_filter_leaves_out_is_there_for_the_next() -> None:
     assert bench.letters().redrive("billing", chosen) == Redriven(done_before=10, not_meant=20)
     assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=20), done_before=10)
     assert bench.ids() == numbers(range(30))
+
+
+def test_groups_are_told_apart_where_brokers_know_no_topic_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that ran with ZooKeeper tell the same of every topic."""
+    monkeypatch.setattr(Cluster, "topic_ids", lambda _, topics: dict.fromkeys(topics, NO_TOPIC_IDS))
+    bench = Bench()
+    bench.kafka.create_topic("DLQ-mails", 2)
+    bench.die(10)
+    assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=10))
+    bench.die(10, first=10, topic="DLQ-mails")
+    assert bench.letters().redrive("mails") == Redriven(moved=Counter(orders=10))
+    assert bench.letters().redrive("billing") == Redriven(done_before=10)
+    assert {summary.group: summary.redriven for summary in bench.letters().summaries()} == {"billing": 10, "mails": 10}
 
 
 def test_what_is_no_entry_in_the_ledger_is_passed_over() -> None:

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sidecar.store.errors import CorruptFile, SlotConflict, StoreError
 from sidecar.store.files import ReadOnlyFileSystem, RealFile, RealFileSystem
 from sidecar.store.id_hash import hash_ids, hash_topic
+from sidecar.store.layout import TIMER_LOG_RECORD
 from sidecar.store.opening import Opened, check_store, open_store
 from sidecar.store.recovery import Case, Owner
 from sidecar.store.timer_log import TimerLog
@@ -812,6 +813,23 @@ def test_damage_that_is_noticed_while_running_leaves_no_checkpoint(tmp_path: Pat
     found = opened(tmp_path)
     assert (found.case, found.store.pending_count) == (Case.EMPTY, 0)
     found.store.close(None, {})
+
+
+@pytest.mark.parametrize("shift", [1, 2], ids=["16 s", "70 min"])
+@pytest.mark.parametrize("per_step", [1, 1_000], ids=["strewn", "filtered"])
+def test_a_time_that_has_changed_on_disk_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int, per_step: int
+) -> None:
+    """Of a message that waits longer than a page stays in memory: it would come early, late or never."""
+    monkeypatch.setattr("sidecar.store.timer_log.FILTER_RECORDS_PER_CHAIN_STEP", per_step)
+    store = opened(tmp_path).store
+    put(store, [Message(5_000 + 1_000 * (number % 2) + number, b"%d" % number, "orders", b"p") for number in range(8)])
+    store.checkpoint(3, store.marks(), {})
+    record = 4 * TIMER_LOG_RECORD.itemsize
+    damaged(tmp_path / "timerlog" / f"{0:020d}", record + TIMER_LOG_RECORD.fields["delayed_time"][1] + shift)
+    with pytest.raises(CorruptFile):
+        result_of(store.load(5_000))
+    assert not (tmp_path / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])

@@ -1,10 +1,11 @@
 """What is about to fall due in one wheel partition: loaded slots, and what has arrived for them since.
 
-A slot is loaded whole (16 bytes and two hashes a record, not the payloads) shortly before its time, and sent
+A slot is loaded whole (33 bytes a record, not the payloads) shortly before its time, and sent
 millisecond by millisecond. Records that arrive for a loaded slot are stored like all others and join it here.
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Generator
 
 import numpy as np
@@ -320,12 +321,18 @@ class Ready:
         done_ms, done_offset = self._watermark
         if not len(loaded.act_ms) or loaded.act_ms[0] > done_ms:
             return loaded
-        kept = loaded.act_ms > done_ms
-        at_watermark = np.flatnonzero(loaded.act_ms == done_ms)
-        if len(at_watermark):
-            payloads = self._store.read(loaded.payload_pos[at_watermark], loaded.payload_size[at_watermark])
-            kept[at_watermark] = [decode_record(payload)[OFFSET] > done_offset for payload in payloads]
-        return loaded.where(kept)
+        first, end = (int(np.searchsorted(loaded.act_ms, done_ms, side=side)) for side in ("left", "right"))
+        # Millions may be due in one millisecond: few of them are looked at, as they lie in the order of their offsets.
+        at_watermark = range(first, end)
+        passed = bisect_right(at_watermark, done_offset, key=lambda number: offset_of(self._store, loaded, number))
+        return loaded.where(np.arange(first + passed, len(loaded.act_ms)))
+
+
+def offset_of(store: TimerStore, loaded: Loaded, number: int) -> int:
+    """The offset of a record that is loaded, which its payload tells. Raises CorruptFile, OSError."""
+    one = slice(number, number + 1)
+    (payload,) = store.read(loaded.payload_pos[one], loaded.payload_size[one])
+    return decode_record(payload)[OFFSET]
 
 
 _NONE = Loaded(

@@ -10,7 +10,7 @@ import numpy as np
 from connectors.header_names import REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS, UNIQ_KEY
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS, OTHER_TOPICS, TOPICS_TOLD_MAX, WheelFigures
-from sidecar.dispatch.wheel.ready import Ready
+from sidecar.dispatch.wheel.ready import Ready, offset_of
 from sidecar.pending import LIMIT_MAX, Cursor, PendingAnswer, PendingMessage, PendingQuery, id_bytes, id_text
 from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, decode_record
 from sidecar.store.id_hash import hash_ids, hash_topic
@@ -221,12 +221,7 @@ class WheelView:
         same = int(np.searchsorted(ordered.act_ms, after.act_ms, side="right"))
         if self._partition != after.partition:
             return same if self._partition < after.partition else 0
-        return bisect_right(range(same), after.offset, key=lambda number: self._offset(ordered, number))
-
-    def _offset(self, loaded: Loaded, number: int) -> int:
-        one = slice(number, number + 1)
-        (payload,) = self._store.read(loaded.payload_pos[one], loaded.payload_size[one])
-        return int(decode_record(payload)[OFFSET])
+        return bisect_right(range(same), after.offset, key=lambda number: offset_of(self._store, ordered, number))
 
     def _describe(self, record: Outgoing, act_ms: int) -> PendingMessage:
         headers = dict(record[HEADERS])
