@@ -125,7 +125,7 @@ class Daemon:
                 # 3. Topics: created or checked once; what is wrong with them is told before anything depends on it.
                 if self._listener is None:
                     with suppress(StoppedWaitingError):
-                        prepare_topics(settings, self._is_told_to_stop)
+                        prepare_topics(settings, self._is_stopping)
                 # 4. Sessions, one after another, until told to stop; beside them, somebody who looks after the topics.
                 if not self._is_told_to_stop():
                     with self._topic_watch():

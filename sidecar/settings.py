@@ -227,6 +227,11 @@ class Settings(BaseSettings):
     session_timeout: Annotated[DurationMs, _at_least(1_000)] = Field(
         10_000, description="A sidecar without a heartbeat for this long loses its partitions to another replica."
     )
+    start_timeout: DurationMs = Field(
+        10_000,
+        description="How long a start waits for Kafka before it ends with exit code 3; 0s: as long as it takes, and "
+        "`/healthz` answers meanwhile.",
+    )
     data_dir: Path = Field(
         Path("timewheel-data"), description="Directory of the local state, a cache of what Kafka holds."
     )

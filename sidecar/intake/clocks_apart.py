@@ -1,7 +1,8 @@
 """How far this host's clock is from that of the brokers, as the records that are read tell.
 
 A record is read after its broker has stamped it. So the youngest of those that are read within a minute tells by how
-much this host's clock is ahead, at most; one that seems to be from the future tells by how much it is behind, at least.
+much this host's clock is ahead, at most: only where it was the last of its partition then, for what stands in the
+middle is as old as the backlog. One that seems to be from the future tells by how much the clock is behind, at least.
 """
 
 import structlog
@@ -11,6 +12,9 @@ from connectors.durations import format_duration
 from sidecar.clock import Clock
 
 WINDOW_MS = 60_000
+
+MARKERS = 1
+"""Of a transaction, behind its last record."""
 
 BEHIND_TOLD_FROM_MS = 1_000
 """Clocks that are kept by NTP differ by less."""
@@ -31,8 +35,12 @@ class ClocksApart:
         """The same of the window before."""
         self._is_told = False
 
-    def read(self, last: Message, now_ms: int) -> None:
-        """The last record of some that have been read of a partition."""
+    def read(self, last: Message, now_ms: int, end_offset: int | None) -> None:
+        """The last record of some that have been read of a partition.
+
+        Args:
+            end_offset: the partition's, as of that read; None: not known.
+        """
         kind, stamped_ms = last.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:  # a producer's clock
             return
@@ -40,6 +48,8 @@ class ClocksApart:
         if monotonic_ms - self._began_ms >= WINDOW_MS:
             self._began_ms, self._before_ms, self._youngest_ms = monotonic_ms, self._youngest_ms, None
         age_ms = now_ms - stamped_ms
+        if age_ms > 0 and (end_offset is None or end_offset > (last.offset() or 0) + 1 + MARKERS):
+            return
         self._youngest_ms = age_ms if self._youngest_ms is None else min(self._youngest_ms, age_ms)
 
     def forget(self) -> None:

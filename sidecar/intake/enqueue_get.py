@@ -192,7 +192,7 @@ class EnqueueGet:
         source, (place, messages, _) = reading.source, run
         reading.was_offered = True
         reading.held_back.reads_on()
-        self.clocks_apart.read(messages[-1], now_ms)
+        self.clocks_apart.read(messages[-1], now_ms, self.known_end(place))
         other_from = reading.other_from(messages)
         if other_from is not None:
             if other_from < reading.start.offset:

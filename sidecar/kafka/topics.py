@@ -1,6 +1,8 @@
 """The schedule topics: those that are missing are created, and those that exist are checked."""
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import structlog
@@ -20,6 +22,8 @@ from sidecar.settings import Settings
 
 _TIMEOUT_S = 10.0
 _SLICE_S = 0.5
+_TOLD_EVERY = 120
+"""Tries: about once a minute."""
 
 log = structlog.get_logger("timewheel")
 
@@ -49,7 +53,7 @@ def prepare_topics(settings: Settings, is_stopping: Callable[[], bool] = lambda:
 
 
 def _prepare_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None:
-    admin = reach_kafka(settings, is_stopping=is_stopping)
+    admin = reach_kafka(settings, settings.start_timeout / 1_000 or math.inf, is_stopping=is_stopping)
     if settings.create_topics and (created := create_topics(admin, settings)):
         log.info("topics created", topics=created)
     findings = all_findings(admin, settings)
@@ -71,6 +75,10 @@ def reach_kafka(
 ) -> AdminClient:
     """A client, once a broker answers it.
 
+    Args:
+        timeout_s: may be infinite.
+        is_stopping: asked twice a second.
+
     Raises:
         UsageError: for options that librdkafka does not take.
         KafkaUnreachableError: no broker answers in time.
@@ -78,13 +86,15 @@ def reach_kafka(
     """
     probe = Probe(settings)
     cause: Cause | None = None
-    for _ in range(max(1, round(timeout_s / _SLICE_S))):
+    for tries in count() if math.isinf(timeout_s) else range(max(1, round(timeout_s / _SLICE_S))):
         # A signal is handled between two calls, not within one.
         if is_stopping():
             raise StoppedWaitingError(f"stopped while kafka at {settings.bootstrap_servers} did not answer")
         cause = probe.ask(min(timeout_s, _SLICE_S))
         if cause is None:
             return probe.admin
+        if math.isinf(timeout_s) and tries % _TOLD_EVERY == 0:
+            log.warning("waits for kafka", reason=cause.words, operator_action=f"{cause.remedy}; it is tried again")
     assert cause is not None
     raise KafkaUnreachableError(
         f"no answer from Kafka at {settings.bootstrap_servers} within {timeout_s:.0f} s ({cause.words}); {cause.remedy}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 
 from sidecar.web.live import ANSWER_TIMEOUT_S
@@ -56,21 +57,35 @@ _OF_THE_CONNECTION = frozenset(
 _ASKED_WITH = frozenset({b"host", b"authorization", b"content-type"})
 """Headers of a request that are handed on; what else a client sends is none of a worker's business."""
 
+NOT_BEGUN = "ok\nstarting: checks the schedule topics\n"
+"""What ``/healthz`` answers before there are workers."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_relay(workers: Sequence[WorkerAddress], own_metrics: CollectorRegistry, switched: dict[str, Any]) -> FastAPI:
+def make_relay(
+    workers: Sequence[WorkerAddress],
+    own_metrics: CollectorRegistry,
+    switched: dict[str, Any],
+    have_begun: Callable[[], bool] = lambda: True,
+) -> FastAPI:
     """The ASGI application for several processes.
 
     Args:
         workers: their addresses change as they are started anew.
         own_metrics: what is told beside the workers' metrics.
         switched: takes the switches that have been changed.
+        have_begun: whether the workers have been started; before that, a sidecar without any is alive.
     """
     relay = _Relay(workers)
     app = _app()
     probe, store = PROBE_TIMEOUT_S, STORE_TIMEOUT_S
-    app.get("/healthz")(_paced(PROBE_REST, relay.all_of_them(merge_healthz, probe)))
+    healthz = _paced(PROBE_REST, relay.all_of_them(merge_healthz, probe))
+
+    async def healthz_from_the_start(request: Request) -> Response:
+        return await healthz(request) if have_begun() else PlainTextResponse(NOT_BEGUN)
+
+    app.get("/healthz")(healthz_from_the_start)
     app.get("/readyz")(_paced(PROBE_REST, relay.all_of_them(merge_readyz, probe)))
     app.get("/metrics")(_paced(PROBE_REST, relay.all_of_them(merge_metrics(own_metrics), probe)))
     app.get(_PENDING)(_paced(STORE_REST, relay.all_of_them(merge_pending, store)))

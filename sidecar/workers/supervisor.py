@@ -60,6 +60,8 @@ class Supervisor:
         self._metrics = SupervisorMetrics()
         self._stop = asyncio.Event()
         self._failure: WorkerFailedError | None = None
+        self._have_begun = False
+        """Whether the workers have been started."""
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT arrives, or a worker cannot go on.
@@ -71,7 +73,7 @@ class Supervisor:
         # 1. The directory first: the workers' directories stand in it, and their identities hang on it.
         with DataDir(settings.data_dir):
             # 2. HTTP before Kafka, so that probes see "starting" instead of a closed port.
-            relay = make_relay(self._workers, self._metrics.registry, self._switched)
+            relay = make_relay(self._workers, self._metrics.registry, self._switched, lambda: self._have_begun)
             kafka = FrontKafka(settings)
             kafka.settle_earlier_life()
             live = SeveralProcesses(settings, self._workers, self._clock, Backlog(settings, self._clock))
@@ -102,6 +104,7 @@ class Supervisor:
             await asyncio.to_thread(prepare_topics, self._settings, self._stop.is_set)
         if self._stop.is_set():
             return
+        self._have_begun = True
         # 4. The workers, each started anew as often as it ends, until told to stop; beside them, somebody who looks
         #    after the topics.
         with TopicWatch(self._settings, self._metrics.topics):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from connectors.embedded import EmbeddedKafka
+from connectors.embedded.ports import any_free
 from tests.support.kafka import Kafka, judge
 from tests.support.sidecar import SidecarProcess
 from tests.support.waiting import wait_until
@@ -61,6 +63,28 @@ def test_a_stop_is_heard_while_kafka_does_not_answer(tmp_path: Path, workers: in
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_start_may_wait_for_kafka_as_long_as_it_takes(tmp_path: Path, workers: int) -> None:
+    """As a native sidecar does: it is alive, not ready, says why, and goes on when Kafka is there."""
+    port = any_free()
+    sidecar = SidecarProcess(f"127.0.0.1:{port}", tmp_path, start_timeout="0s", workers=workers)
+
+    def told() -> list[str]:
+        return [event["reason"] for event in sidecar.events() if event["event"] == "waits for kafka"]
+
+    try:
+        sidecar.start(wait_ready=False)
+        (reason,) = wait_until(told, "it says what it waits for")
+        assert str(port) in reason
+        wait_until(lambda: sidecar.get("/healthz")[0] == 200, "it is alive")
+        assert sidecar.get("/readyz")[0] == 503
+        with EmbeddedKafka(port=port):
+            sidecar.wait_ready(60)
+            assert sidecar.terminate()[0] == 0
+    finally:
+        sidecar.__exit__(None, None, None)
+
+
 def test_a_rolling_restart_of_three_replicas_delivers_everything_once(
     kafka: Kafka, prefix: str, tmp_path: Path
 ) -> None:

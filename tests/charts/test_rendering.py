@@ -367,7 +367,7 @@ def test_an_applications_chart_includes_the_sidecar(application: list[Object]) -
     volumes = {volume["name"] for volume in pod["volumes"]}
     assert {mount["name"] for mount in sidecar["volumeMounts"]} == volumes
     settings = yaml.safe_load(one(application, "ConfigMap")["data"]["timewheel.yaml"])
-    assert settings["membership"] == "dynamic"
+    assert (settings["membership"], settings["start_timeout"]) == ("dynamic", "0s")
     # None has a CPU or memory request that the scheduler does not see, and the application has the API's token.
     assert pod["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"] in own
 

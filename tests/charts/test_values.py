@@ -21,6 +21,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "no port": {"kafka": {"bootstrapServers": "kafka"}},
     "no number": {"replicaCount": "three"},
     "negative": {"replicaCount": -1},
+    "a probe that succeeds twice": {"livenessProbe": {"successThreshold": 2}},
+    "a probe that ends nothing": {"readinessProbe": {"terminationGracePeriodSeconds": 5}},
     "another mode": {"mode": "daemonset"},
     "another mechanism": {"kafka": {"sasl": {"mechanism": "GSSAPI"}}},
     "a setting that is none": {"config": {"level": "1s"}},

@@ -15,9 +15,9 @@ class Reading:
         self.clock = ManualClock()
         self.apart = ClocksApart(self.clock)
 
-    def read(self, age_ms: int, kind: int = TIMESTAMP_LOG_APPEND_TIME) -> None:
+    def read(self, age_ms: int, kind: int = TIMESTAMP_LOG_APPEND_TIME, end_offset: int | None = 8) -> None:
         now_ms = self.clock.now_ms()
-        self.apart.read(Message(topic="t", timestamp=(kind, now_ms - age_ms)), now_ms)
+        self.apart.read(Message(topic="t", offset=7, timestamp=(kind, now_ms - age_ms)), now_ms, end_offset)
 
 
 def test_the_youngest_record_tells() -> None:
@@ -26,6 +26,18 @@ def test_the_youngest_record_tells() -> None:
     for age_ms, ahead_ms in ((90, 90), (20, 20), (50, 20), (-1_500, -1_500), (-300, -1_500)):
         reading.read(age_ms)
         assert reading.apart.ahead_ms == ahead_ms
+
+
+def test_what_stands_before_others_is_old_and_tells_of_the_future_alone() -> None:
+    """A partition that is read as its records fall due is never at its end."""
+    reading = Reading()
+    for end_offset in (None, 10, 16_000):
+        reading.read(7_200_000, end_offset=end_offset)
+        assert reading.apart.ahead_ms is None
+    reading.read(30_000, end_offset=9)  # the marker of its transaction
+    assert reading.apart.ahead_ms == 30_000
+    reading.read(-4_000, end_offset=16_000)
+    assert reading.apart.ahead_ms == -4_000
 
 
 def test_what_producers_say_of_the_time_tells_nothing() -> None:

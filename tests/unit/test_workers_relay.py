@@ -17,7 +17,7 @@ from sidecar.web.listening import listen
 from sidecar.web.server import WebServer
 from sidecar.workers import relay
 from sidecar.workers.merge import SILENT
-from sidecar.workers.relay import make_relay, make_relay_to_one
+from sidecar.workers.relay import NOT_BEGUN, make_relay, make_relay_to_one
 
 
 @dataclass
@@ -148,6 +148,19 @@ def test_an_answer_is_handed_on_whole_and_names_the_address_that_was_asked(place
     assert redirect.headers["x-of-the-worker"] == "1"
     assert (refusal.status_code, refusal.headers["www-authenticate"]) == (401, "Bearer")
     assert refusal.json() == {"detail": "no"}
+
+
+def test_before_there_are_workers_a_sidecar_is_alive() -> None:
+    """It waits for Kafka, and what asks whether it has started is to be told so."""
+    transport = httpx.ASGITransport(make_relay([Somewhere(1, None)], CollectorRegistry(), {}, lambda: False))
+
+    async def ask_both() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://sidecar.example") as client:
+            return [await client.get(path) for path in ("/healthz", "/readyz")]
+
+    healthz, readyz = asyncio.run(ask_both())
+    assert (healthz.status_code, healthz.text) == (200, NOT_BEGUN)
+    assert readyz.status_code == 503
 
 
 def test_what_all_of_them_know_is_asked_of_all(places: list[Somewhere]) -> None:

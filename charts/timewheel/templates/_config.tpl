@@ -76,6 +76,9 @@ partition that another has by now. A pod that takes more is evicted.
 {{- include "timewheel.refused" . }}
 {{- $own := dict "bootstrap_servers" .Values.kafka.bootstrapServers "log_format" "json" }}
 {{- $_ := set $own "membership" (ternary "static" .Values.sidecar.membership (eq .Values.mode "statefulset")) }}
+{{- if eq .Values.mode "sidecar" }}
+{{- $_ := set $own "start_timeout" "0s" }}
+{{- end }}
 {{- with include "timewheel.kafkaOptions" . | fromYaml }}
 {{- $_ := set $own "kafka" . }}
 {{- end }}
