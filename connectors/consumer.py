@@ -256,6 +256,8 @@ class RetryingConsumer:
     def close(self) -> None:
         """Stop, and wait for the end. In a listener, which the end waits for, it follows the listener's return.
 
+        Of `run` and `run_async` it asks for the end, which is theirs; `poll` is not to be under way in another thread.
+
         Raises:
             KafkaException: what the thread that `start` began had ended with; told once.
         """

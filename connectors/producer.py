@@ -216,6 +216,9 @@ class ScheduledProducer:
         except KafkaException as exception:
             pending.error = exception.args[0]
             raise
+        except ScheduleError as exception:
+            pending.error = KafkaError(KafkaError._INVALID_ARG, str(exception))
+            raise
         finally:
             pending.span = span
             pending.end_span(pending.error)
@@ -298,6 +301,9 @@ class ScheduledProducer:
             self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
         except KafkaException as exception:
             pending.end_span(exception.args[0])
+            raise
+        except ScheduleError as exception:
+            pending.end_span(KafkaError(KafkaError._INVALID_ARG, str(exception)))
             raise
         finally:
             self._client_in_use = self._find_client_in_use()  # another may have taken its place

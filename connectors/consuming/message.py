@@ -59,7 +59,9 @@ class ConsumedMessage(msgspec.Struct, kw_only=True, eq=False):
     context's."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, _whole(name, value) if name in _NUMBERS else value)
+        if name in _NUMBERS:
+            value = _whole(name, value, is_optional=name != "reconsume_times")
+        super().__setattr__(name, value)
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name; None where there is none."""
@@ -138,14 +140,15 @@ def as_consumed(message: Message, retry_topic: str) -> ConsumedMessage:
     )
 
 
-def _whole(name: str, value: object) -> int | None:
+def _whole(name: str, value: object, *, is_optional: bool = True) -> int | None:
     """What a listener sets, checked where it does: later nobody could tell who it was."""
-    if value is None:
+    if value is None and is_optional:
         return None
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name} is set to {value!r}; it takes a whole number, or None") from None
+        or_none = ", or None" if is_optional else ""
+        raise TypeError(f"{name} is set to {value!r}; it takes a whole number{or_none}") from None
 
 
 def _count(text: bytes | None) -> int:

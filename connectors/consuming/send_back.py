@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connectors.client_options import for_producer
 from connectors.clients import Clients
 from connectors.consuming.message import ConsumedMessage
-from connectors.consuming.settings import ENDLESS, ConsumerSettings
-from connectors.contract import Headers
+from connectors.consuming.settings import ENDLESS, MOST_RECONSUME_TIMES, ConsumerSettings
+from connectors.contract import DEFAULT_MAX_RECONSUME_TIMES, Headers
 from connectors.header_names import (
     CONSUMER_GROUP,
     DELAY,
@@ -67,6 +67,9 @@ def send_back_headers(message: ConsumedMessage, settings: ConsumerSettings, leve
     ]
     if settings.max_reconsume_times != ENDLESS:
         headers.append((MAX_RECONSUME_TIMES, b"%d" % settings.max_reconsume_times))
+    elif level is not None and level < 0 and message.reconsume_times >= DEFAULT_MAX_RECONSUME_TIMES:
+        # It is given up, and its letter is not to look as if it had used up what others are allowed.
+        headers.append((MAX_RECONSUME_TIMES, b"%d" % min(message.reconsume_times + 1, MOST_RECONSUME_TIMES)))
     if level:
         headers.append((DELAY, b"%d" % level))
     return headers

@@ -34,6 +34,8 @@ BATCH = 5_000
 
 _CALL_TIMEOUT_S = 1.0
 _ATTEMPTS = 5
+_LATE = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
+"""Of a batch that a slow link does not take in the time that a message has."""
 _NO_OFFSETS = Offsets()
 _UNREADABLE = "a header's name is not UTF-8 text"
 
@@ -260,7 +262,7 @@ class Redrive:
             _produce_patiently(producer, self._ledger.topic, value, key, 0, [])
 
     def _send_again(self, items: Sequence[Item], producer: Producer, error: KafkaError) -> None:
-        """A transaction has failed: again, in halves where Kafka refuses one of its messages."""
+        """A transaction has failed: again, in halves where Kafka refuses one of its messages, or time was short."""
         refusals = self._abort(producer, error)
         if refusals and _moves(items) == 1:
             self.report.stayed[f"Kafka refuses it: {refusals[0].str()}"] += 1
@@ -269,7 +271,8 @@ class Redrive:
             self._attempts += 1
             if self._attempts > _ATTEMPTS:
                 raise NotAnsweredError(f"{error.str()}; run it again, and it goes on where it stopped")
-        middle = len(items) // 2 if refusals else len(items)
+        was_late = error.code() in _LATE or any(failure.code() in _LATE for failure in self._failures)
+        middle = len(items) // 2 if refusals or (was_late and _moves(items) > 1) else len(items)
         for part in (items[:middle], items[middle:]):
             self._send(part)
             self.settle()

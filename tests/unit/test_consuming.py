@@ -19,10 +19,11 @@ from connectors.consuming.listener import Listener
 from connectors.consuming.message import ConsumeContext, as_consumed
 from connectors.consuming.orderly import BATCHES_IN_A_ROW
 from connectors.consuming.process_queue import ProcessQueue
-from connectors.consuming.send_back import SendBack
+from connectors.consuming.send_back import SendBack, send_back_headers
 from connectors.consuming.settings import ENDLESS, duration_ms, reconsume_limit, within_suspend_limits
 from connectors.consuming.workers import Batch, InlineWorkers
 from connectors.contract import TopicNames
+from connectors.dead_letters.letter import Reason, reason_of
 from connectors.event_log import begin_anew
 from connectors.testing import TIME_OUT, Fault, InMemoryKafka, Kind
 
@@ -41,6 +42,28 @@ def consumer_of_ten(kafka: InMemoryKafka, **arguments: Any) -> RetryingConsumer:
         kafka.producer({}).produce("t", b"%d" % number)
     options = {"group.id": "g", "auto.offset.reset": "earliest", "partition.assignment.strategy": "range"}
     return RetryingConsumer(options, ["t"], clients=kafka, **arguments)
+
+
+# --- what is sent back ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reconsume_times", [0, 16, 40, ENDLESS])
+def test_a_record_that_is_given_up_after_any_number_of_attempts_in_place_is_told_so(reconsume_times: int) -> None:
+    """Its letter would else look as if it had used up sixteen retries."""
+    message = as_consumed(Message(topic="t", partition=0, offset=0, value=b"v", timestamp=(1, 0)), "RETRY-g")
+    message.reconsume_times = reconsume_times
+    settings = consumer(orderly=True)._settings
+    told = dict(send_back_headers(message, settings, -1))
+    letter = {**told, "RECONSUME_TIME": b"%d" % min(reconsume_times + 1, ENDLESS - 1)}  # as the sidecar counts it
+    assert reason_of(letter) == Reason.GIVEN_UP
+    assert "MAX_RECONSUME_TIMES" not in dict(send_back_headers(message, settings, None))
+
+
+def test_a_listener_may_not_leave_open_how_often_a_message_has_failed() -> None:
+    message = as_consumed(Message(topic="t", partition=0, offset=0, value=b"v", timestamp=(1, 0)), "RETRY-g")
+    with pytest.raises(TypeError, match=r"reconsume_times is set to None; it takes a whole number$"):
+        message.reconsume_times = None  # type: ignore[assignment]
+    message.retry_level = None
 
 
 # --- which offset may be committed ------------------------------------------------------------------------------------

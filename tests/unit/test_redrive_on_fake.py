@@ -479,6 +479,37 @@ def test_a_commit_that_is_not_answered_is_repeated() -> None:
     assert bench.ids() == numbers(range(10))
 
 
+def test_what_a_slow_link_does_not_take_at_once_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt would time out as the one before."""
+
+    def commit(producer: InMemoryProducer, timeout_s: float) -> None:
+        if len(sent[producer]) > 4:
+            raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "too much", False, False, True))
+        committed(producer, timeout_s)
+
+    def begin(producer: InMemoryProducer) -> None:
+        sent[producer] = []
+        begun(producer)
+
+    def produce(producer: InMemoryProducer, topic: str, *arguments: Any, **options: Any) -> None:
+        sent[producer].append(topic)
+        produced(producer, topic, *arguments, **options)
+
+    bench = Bench()
+    bench.die(30)
+    sent: dict[InMemoryProducer, list[str]] = {}
+    committed, begun, produced = (
+        InMemoryProducer.commit_transaction,
+        InMemoryProducer.begin_transaction,
+        InMemoryProducer.produce,
+    )
+    monkeypatch.setattr(InMemoryProducer, "commit_transaction", commit)
+    monkeypatch.setattr(InMemoryProducer, "begin_transaction", begin)
+    monkeypatch.setattr(InMemoryProducer, "produce", produce)
+    assert bench.letters().redrive("billing").moved == {"orders": 30}
+    assert bench.ids() == numbers(range(30))
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 

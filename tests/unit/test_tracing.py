@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from connectors import ScheduledProducer
+from connectors import ScheduledProducer, ScheduleError
 from connectors.contract import ErrorCode, Headers, TopicNames
 from connectors.kafka import BY_KEY
 from connectors.testing import InMemoryKafka
@@ -135,6 +135,17 @@ def test_what_is_not_sampled_says_so_to_those_behind(kafka: InMemoryKafka) -> No
     context = context_of(headers_of(kafka)[0])
     assert context is not None
     assert not context.trace_flags.sampled
+
+
+@pytest.mark.parametrize("schedule", ["send", "begin_send"])
+def test_what_cannot_be_written_ends_its_span_as_an_error(
+    kafka: InMemoryKafka, provider: TracerProvider, exporter: InMemorySpanExporter, schedule: str
+) -> None:
+    producer = ScheduledProducer({}, clients=kafka, tracing=provider)
+    with pytest.raises(ScheduleError):
+        getattr(producer, schedule)("orders", 17, delay="1m")
+    (span,) = exporter.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
 
 
 def test_a_rescheduled_message_keeps_its_context(kafka: InMemoryKafka, provider: TracerProvider) -> None:
