@@ -461,10 +461,20 @@ class TimerStore:
         """
         self._wheel.advance(max(0, live_from_ms))
         live = self._live_records()
-        if is_wheel_whole:
-            deque(live, maxlen=0)
-        else:
+        if not is_wheel_whole:
             self._wheel.fill(live)
+            return
+        deque(live, maxlen=0)
+        self._check_wheel(live_from_ms)
+
+    def _check_wheel(self, live_from_ms: int) -> None:
+        """Its CRC is of what a clean stop found: a page that changed on disk while it was in use is told by this.
+
+        Raises CorruptFile.
+        """
+        on_wheel = self._wheel.num_from(live_from_ms)
+        if on_wheel != self._topics.total:
+            raise CorruptFile(self._wheel.path, f"num {on_wheel} in all, {self._topics.total} in the timer log")
 
     def _live_records(self) -> Iterator[tuple[Int64Array, RecordArray]]:
         """(positions, records) of what has not left the wheel.

@@ -257,6 +257,17 @@ class TimerWheel:
                 yield
         return total
 
+    def num_from(self, from_ms: int) -> int:
+        """Records in the slots from that of `from_ms` on that stand in their places. Looks at every slot, at once."""
+        first_ms, total = self.slot_time_ms(max(0, from_ms)), 0
+        for begin in range(0, self._length, _LAST_CHUNK_SLOTS):
+            slots = self._slots[begin : begin + _LAST_CHUNK_SLOTS]
+            places = slots["time_ms"] // self.precision_ms % self._length
+            is_own = places == np.arange(begin, begin + len(slots))
+            total += int(slots["num"][(slots["num"] > 0) & (slots["time_ms"] >= first_ms) & is_own].sum())
+        self._mapped.release()
+        return total
+
     def survey(self, from_ms: Sequence[int], now_ms: int, ends_ms: Sequence[int]) -> Generator[None, None, Survey]:
         """Look at every slot.
 

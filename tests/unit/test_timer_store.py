@@ -832,6 +832,19 @@ def test_a_time_that_has_changed_on_disk_is_damage(
     assert not (tmp_path / "checkpoint").exists()
 
 
+@pytest.mark.parametrize("field", ["time_ms", "num"])
+def test_a_slot_that_has_changed_on_disk_before_a_clean_stop_is_damage(tmp_path: Path, field: str) -> None:
+    """The CRC of the wheel is of what that stop found."""
+    store = opened(tmp_path).store
+    put(store, some(3))
+    slot = int(np.flatnonzero(store._wheel._slots["num"])[0])
+    store._wheel._slots[field][slot] += 1 if field == "num" else 1_000
+    store.close(3, {})
+    found = opened(tmp_path)
+    assert found.case is Case.CORRUPT
+    found.store.close(None, {})
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("name", READERS)
 def test_a_sector_that_cannot_be_read_is_damage_and_no_other_failure_is(
