@@ -211,8 +211,8 @@ class WheelIntake:
         """Stage records that are alike, all at once; False: nothing is done, they have to be staged one by one."""
         plan_from, plan = self.plans.since[-1]
         first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-        is_apart = (first < self._replay_until) == (last < self._replay_until)  # from what else is to be read
-        if len(messages) <= FEW or self._trace or first < plan_from or not is_apart:
+        is_of_one_kind = (first < self._replay_until) == (last < self._replay_until)  # read again, or new, all of them
+        if len(messages) <= FEW or self._trace or first < plan_from or not is_of_one_kind:
             return False
         alike = self._parser.alike(messages, headers)
         if alike is None or alike.longest_delay_ms > plan.max_delay_ms:

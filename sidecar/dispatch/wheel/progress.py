@@ -1,5 +1,7 @@
 """The durable state of a wheel partition: three integers and the plan, in the metadata of its committed offset.
 
+Beside them stands what only a start asks for, see `WheelProgress`.
+
 I  the committed offset: the next one to ingest
 W  the watermark (time, offset): everything below I and up to it has been published, rolled or cancelled
 L  the lowest offset that a rebuild from Kafka still needs
