@@ -389,7 +389,7 @@ class ScheduledProducer:
         Raises:
             ReceiptError: the word is no receipt.
             ScheduleError: the message stands on a level topic.
-            RecordGoneError: Kafka no longer has the record, or its headers cannot be read.
+            RecordGoneError: Kafka no longer has the record, another stands in its place, or its headers cannot be read.
             KafkaException: Kafka refused the record, or did not answer in time.
         """
         _check_timeout(timeout_s)

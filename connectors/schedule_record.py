@@ -46,7 +46,7 @@ class ScheduleError(ValueError):
 
 
 class RecordGoneError(ScheduleError):
-    """Kafka has the scheduled record no more, or it cannot be read."""
+    """Kafka has the scheduled record no more, or another in its place, or it cannot be read."""
 
 
 When = tuple[tuple[str, bytes], int]
