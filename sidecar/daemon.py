@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import signal
 import socket
 import threading
@@ -22,7 +23,7 @@ from sidecar.dispatch.batch_limit import BatchLimit
 from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.errors import ClientsLostError, FencedError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
-from sidecar.garbage import tame_collector
+from sidecar.garbage import IdleCollector, tame_collector
 from sidecar.kafka.clients import connect
 from sidecar.kafka.probe import Probe
 from sidecar.kafka.topic_watch import TopicWatch
@@ -65,6 +66,7 @@ class Daemon:
         self._listener = listener
         self._clock = HighWaterClock(SystemClock())
         self._metrics = Metrics(installed_version())
+        self._collector = IdleCollector(self._clock)
         self._stop = Stop()
         self._has_told_stop = False
         self._questions = Questions()
@@ -317,6 +319,7 @@ class Daemon:
     def _is_stopping(self) -> bool:
         """Asked while a call to Kafka waits: the loop is alive, and may be told to stop."""
         self._health.waits()
+        self._collector.collect_when_idle(math.inf)  # an outage may be long, and the loop does not turn meanwhile
         return self._is_told_to_stop()
 
     def _is_told_to_stop(self) -> bool:

@@ -1,6 +1,8 @@
 """What is told between one session with Kafka and the next."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.receipt import Receipt
-from sidecar import daemon
+from sidecar import daemon, garbage
 from sidecar.daemon import Daemon
 from sidecar.errors import FencedError, KafkaUnreachableError
 from sidecar.observability.health import State
@@ -28,6 +30,28 @@ def connection_fails_of(error: Exception, sidecar: Daemon, monkeypatch: pytest.M
     monkeypatch.setattr(daemon, "connect", connect)
     with pytest.raises(type(error)):
         sidecar._run_session()
+
+
+class Held:
+    """What a cycle holds."""
+
+
+def test_cycles_are_collected_while_kafka_is_waited_for(sidecar: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop does not turn, and requests come meanwhile."""
+    monkeypatch.setattr(garbage, "ENOUGH", 1_000)
+    cycle: list[object] = []
+    cycle.append(cycle)
+    held = weakref.ref(kept := Held())
+    cycle.append(kept)
+    gc.disable()
+    try:
+        del cycle, kept
+        made = [[] for _ in range(2_000)]
+        assert not sidecar._is_stopping()
+    finally:
+        gc.enable()
+    assert held() is None
+    assert made
 
 
 def test_what_kafka_does_not_answer_is_told(sidecar: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
