@@ -33,7 +33,7 @@ from sidecar.dispatch.wheel.progress import needed_from
 from sidecar.errors import KafkaUnreachableError, UsageError
 from sidecar.kafka import topics
 from sidecar.kafka.clients import committed_progress, outside_consumer
-from sidecar.kafka.failure import failure
+from sidecar.kafka.failure import SILENCE, failure
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "group_id", "topic_prefix", "levels")
@@ -254,7 +254,11 @@ def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen])
         raise failure(
             error,
             f"progress of {place.topic}-{place.partition} cannot be set: {error.str()}; "
-            "stop every sidecar of the group and wait for the session timeout (10 s)",
+            + (
+                "whether it is set all the same is not known: run the command again once Kafka answers"
+                if error.code() in SILENCE
+                else "stop every sidecar of the group and wait for the session timeout (10 s)"
+            ),
         )
 
 

@@ -300,6 +300,7 @@ from sidecar.observability.logs import configure_logging
 configure_logging("json", "info", [])
 server = logging.getLogger("uvicorn.error")
 server.error("Cancel %s running task(s), timeout graceful shutdown exceeded", 1)
+server.error("ASGI callable returned without completing response.")
 for error in (asyncio.CancelledError(), RuntimeError("broken")):
     server.error("Exception in ASGI application", exc_info=error)
 """
