@@ -213,11 +213,8 @@ class ScheduledProducer:
         span, pending.span = pending.span, None  # of all attempts together
         try:
             return self._send(plan.schedule_topic, value, key, written, pending, timeout_s)
-        except KafkaException as exception:
-            pending.error = exception.args[0]
-            raise
-        except ScheduleError as exception:
-            pending.error = KafkaError(KafkaError._INVALID_ARG, str(exception))
+        except (KafkaException, ScheduleError) as exception:
+            pending.error = _as_kafka_s(exception)
             raise
         finally:
             pending.span = span
@@ -299,11 +296,8 @@ class ScheduledProducer:
         room_within_s = inf if wait_for_room else 0
         try:
             self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
-        except KafkaException as exception:
-            pending.end_span(exception.args[0])
-            raise
-        except ScheduleError as exception:
-            pending.end_span(KafkaError(KafkaError._INVALID_ARG, str(exception)))
+        except (KafkaException, ScheduleError) as exception:
+            pending.end_span(_as_kafka_s(exception))
             raise
         finally:
             self._client_in_use = self._find_client_in_use()  # another may have taken its place
@@ -405,7 +399,7 @@ class ScheduledProducer:
                 f"{receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: a header's name is not UTF-8 "
                 "text, so that the record is in the sidecar's dead letters; send the message again without that header"
             ) from None
-        if id_of(original, given) != receipt.id:
+        if _id_of(original, given) != receipt.id.encode():
             raise RecordGoneError(
                 f"another record stands at {receipt.schedule_topic}-{receipt.partition}, offset {receipt.offset}: the "
                 "receipt is of another cluster, or of a log that has lost its end; 'timewheel pending --id' shows the "
@@ -633,12 +627,18 @@ class ScheduledProducer:
         return message
 
 
-def id_of(record: Message, headers: Headers) -> str:
+def _id_of(record: Message, headers: Headers) -> bytes:
     """The id of the message that a record of a schedule topic asks for."""
-    given = dict(headers).get(UNIQ_KEY)
-    return (
-        given.decode(errors="backslashreplace") if given else f"{record.topic()}-{record.partition()}-{record.offset()}"
-    )
+    place = f"{record.topic()}-{record.partition()}-{record.offset()}"
+    return dict(headers).get(UNIQ_KEY) or place.encode()
+
+
+def _as_kafka_s(exception: KafkaException | ScheduleError) -> KafkaError:
+    """The error that a span ends with."""
+    if isinstance(exception, KafkaException):
+        error: KafkaError = exception.args[0]
+        return error
+    return KafkaError(KafkaError._INVALID_ARG, str(exception))
 
 
 def _tracer(tracing: "TracerProvider | bool") -> "ScheduleTracer | None":

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TextIO
@@ -590,20 +590,22 @@ _WANTED = {
 
 def unknown_environment() -> list[tuple[str, str]]:
     """Environment variables with our prefix that name no setting, most likely a typing error; and the remedy."""
-    known = {f"{ENV_PREFIX}{name.upper()}" for name in (*Settings.model_fields, "config")} | {"TIMEWHEEL_CACHE_DIR"}
+    known = [name.upper() for name in (*Settings.model_fields, "config", "cache_dir")]
     # Ours for tests; Kubernetes' service links of a release of that name.
-    ignored = ("TIMEWHEEL_TEST_", "TIMEWHEEL_SERVICE_", "TIMEWHEEL_PORT", "TIMEWHEEL_API_")
-    unknown = sorted(
-        name
-        for name in os.environ
-        if name.startswith(ENV_PREFIX) and name not in known and not name.startswith(ignored)
-    )
-    settings = [name.removeprefix(ENV_PREFIX) for name in known]  # what all have in common would make all look close
-    meant = {name: get_close_matches(name.removeprefix(ENV_PREFIX), settings, 1) for name in unknown}
+    ignored = ("TEST_", "SERVICE_", "PORT", "API_")
+    # Without the prefix, which would make all of them look close.
+    ours = sorted(name.removeprefix(ENV_PREFIX) for name in os.environ if name.startswith(ENV_PREFIX))
+    unknown = [name for name in ours if name not in known and not name.startswith(ignored)]
+    meant = {name: _meant_by(name, known) for name in unknown}
     return [
-        (name, f"did you mean {ENV_PREFIX}{close[0]}?" if close else "correct or unset it")
+        (f"{ENV_PREFIX}{name}", f"did you mean {ENV_PREFIX}{close}?" if close else "correct or unset it")
         for name, close in meant.items()
     ]
+
+
+def _meant_by(name: str, known: Iterable[str]) -> str:
+    """What somebody may have mistyped; empty where nothing is close."""
+    return next(iter(get_close_matches(name, known, 1)), "")
 
 
 def _settings_class(config_file: Path | None) -> type[Settings]:
@@ -621,8 +623,8 @@ def _raise_usage_error(error: pydantic.ValidationError) -> NoReturn:
     for fault in error.errors():
         name = ".".join(map(str, fault["loc"])) or "settings"
         if fault["type"] == "extra_forbidden":
-            meant = get_close_matches(name, Settings.model_fields, 1)
-            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            meant = _meant_by(name, Settings.model_fields)
+            hint = f" (did you mean {meant}?)" if meant else ""
             lines.append(f"{name}: there is no such setting{hint}; 'timewheel config' lists them all")
         elif fault["type"] in _WANTED:
             lines.append(f"{name}: {fault['input']!r} is not {_WANTED[fault['type']]}")

@@ -30,7 +30,6 @@ from sidecar.kafka.failure import failure
 from sidecar.settings import Settings
 
 _POLL_S = 0.2
-_ONE_ANSWER_S = 10.0
 _REASONS_MAX = 3
 
 CancelId = tuple[int, int]
@@ -178,7 +177,7 @@ def _wait_for_outcomes(
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     break
-                told = _ask(api, cancel_id, topics[cancel_id], min(left_s, _ONE_ANSWER_S))
+                told = _ask(api, cancel_id, topics[cancel_id], left_s)
                 if told.outcome is not None:
                     outcomes[cancel_id] = told.outcome
                     del reasons[cancel_id]

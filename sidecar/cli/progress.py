@@ -251,15 +251,12 @@ def _commit(settings: Settings, admin: AdminClient, chosen: dict[Place, Chosen])
     except KafkaException as exception:
         refused = [(place, exception.args[0]) for place in marked]
     for place, error in refused:
-        raise failure(
-            error,
-            f"progress of {place.topic}-{place.partition} cannot be set: {error.str()}; "
-            + (
-                "whether it is set all the same is not known: run the command again once Kafka answers"
-                if error.code() in SILENCE
-                else "stop every sidecar of the group and wait for the session timeout (10 s)"
-            ),
+        remedy = (
+            "whether it is set all the same is not known: run the command again once Kafka answers"
+            if error.code() in SILENCE
+            else "stop every sidecar of the group and wait for the session timeout (10 s)"
         )
+        raise failure(error, f"progress of {place.topic}-{place.partition} cannot be set: {error.str()}; {remedy}")
 
 
 def _needed_from(settings: Settings, found: TopicPartition) -> int | None:

@@ -108,15 +108,14 @@ def delivery_time(settings: Settings, delay: str | None, at: str | None) -> dict
     Raises:
         UsageError: it is no time, or one that the sidecar would reject.
     """
+    when: dict[str, Any]
     if delay is not None:
-        delay_ms = duration_ms("--delay", delay)
-        if told := refused_as_too_far(settings, delay_ms=delay_ms):
-            raise UsageError(f"--delay {delay} {told}")
-        return {"delay_ms": delay_ms}
-    deliver_at = time_of("--at", at or "")
-    if told := refused_as_too_far(settings, deliver_at=deliver_at):
-        raise UsageError(f"--at {at} {told}")
-    return {"deliver_at": deliver_at}
+        given, when = f"--delay {delay}", {"delay_ms": duration_ms("--delay", delay)}
+    else:
+        given, when = f"--at {at}", {"deliver_at": time_of("--at", at or "")}
+    if told := refused_as_too_far(settings, **when):
+        raise UsageError(f"{given} {told}")
+    return when
 
 
 def refused_as_too_far(settings: Settings, *, deliver_at: datetime | None = None, delay_ms: int | None = None) -> str:

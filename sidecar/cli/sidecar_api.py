@@ -62,17 +62,19 @@ class SidecarApi:
         self._connection.close()
 
     def get(self, path: str, within_s: float = _TIMEOUT_S) -> Answer:
-        """Raises NoAnswerError."""
-        self._connection.timeout = within_s
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(within_s)
-        return self._ask("GET", path, None, {})
+        """Raises NoAnswerError, at the latest when a request may take no longer."""
+        return self._ask("GET", path, None, {}, min(within_s, _TIMEOUT_S))
 
     def put(self, path: str, body: object) -> Answer:
         """Raises NoAnswerError."""
         return self._ask("PUT", path, json.dumps(body), {"Content-Type": "application/json"})
 
-    def _ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+    def _ask(
+        self, method: str, path: str, body: str | None, headers: dict[str, str], within_s: float = _TIMEOUT_S
+    ) -> Answer:
+        self._connection.timeout = within_s
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(within_s)
         try:
             self._connection.request(method, path, body, {**self._headers, **headers})
             response = self._connection.getresponse()

@@ -160,8 +160,8 @@ class _Relay:
             answer = await self._ask(worker, request, body, timeout_s)
             if answer.status:
                 return answer.response()
-        nobody = "no worker" if len(self._workers) > 1 else self._name(self._workers[0])
-        raise ProblemError(Kind.UNAVAILABLE, f"{nobody} {'answers' if len(self._workers) > 1 else SILENT}; ask again")
+        told = "no worker answers" if len(self._workers) > 1 else f"{self._name(self._workers[0])} {SILENT}"
+        raise ProblemError(Kind.UNAVAILABLE, f"{told}; ask again")
 
     def _name(self, worker: WorkerAddress) -> str:
         return name_of(worker.number, len(self._workers))

@@ -486,6 +486,16 @@ def test_an_option_that_librdkafka_does_not_take_is_a_usage_error(
     assert "timewheel: ;" not in ended.stderr, "the sentence goes on in its own line"
 
 
+def producer_of_cancels(environment: pytest.MonkeyPatch) -> ScheduledProducer:
+    """What `cancel` and `reschedule` write with, to a Kafka in memory."""
+    kafka = InMemoryKafka()
+    for queue in ("wheel", "1"):
+        kafka.create_topic(f"SCHEDULE_TOPIC_XXXX-{queue}")
+    producer = ScheduledProducer({}, clients=kafka)
+    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    return producer
+
+
 class AskedTwice:
     """A sidecar whose worker ends while it is asked, and knows the outcome when it is back."""
 
@@ -506,10 +516,7 @@ class AskedTwice:
 def test_a_worker_that_ends_while_it_is_asked_for_an_outcome_is_asked_again(
     timewheel: Run, environment: pytest.MonkeyPatch
 ) -> None:
-    kafka = InMemoryKafka()
-    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
-    producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    producer = producer_of_cancels(environment)
     environment.setattr(sidecar.cli.cancel, "SidecarApi", AskedTwice)
     ended = timewheel("cancel", "--wait", producer.send("orders", "v", delay="1h").encode())
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "cancelled\n", "")
@@ -519,10 +526,7 @@ def test_outcomes_are_waited_for_as_long_as_asked_however_many_there_are(
     timewheel: Run, environment: pytest.MonkeyPatch
 ) -> None:
     """The sidecar takes connections and answers none: each receipt would have ten seconds of its own."""
-    kafka = InMemoryKafka()
-    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
-    producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    producer = producer_of_cancels(environment)
     words = [producer.send("orders", "v", delay="1h").encode() for _ in range(5)]
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         environment.setenv("TIMEWHEEL_HTTP_ADDRESS", f"127.0.0.1:{hanging.getsockname()[1]}")
@@ -540,11 +544,7 @@ def receipts_on_stdin(*receipts: Receipt) -> TextIOWrapper:
 def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
     timewheel: Run, environment: pytest.MonkeyPatch
 ) -> None:
-    kafka = InMemoryKafka()
-    for queue in ("wheel", "1"):
-        kafka.create_topic(f"SCHEDULE_TOPIC_XXXX-{queue}")
-    producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    producer = producer_of_cancels(environment)
     first = producer.send("orders", "v", delay="1h")
     level = producer.send("orders", "v", level=1)
     last = producer.send("orders", "v", delay="1h")
@@ -560,10 +560,7 @@ def test_a_receipt_of_a_level_is_told_and_the_others_are_cancelled(
 def test_the_line_that_send_prints_will_do_for_its_receipt(
     timewheel: Run, environment: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    kafka = InMemoryKafka()
-    kafka.create_topic("SCHEDULE_TOPIC_XXXX-wheel")
-    producer = ScheduledProducer({}, clients=kafka)
-    environment.setattr(sidecar.cli.cancel, "scheduled_producer", lambda *_: nullcontext(producer))
+    producer = producer_of_cancels(environment)
     receipt = producer.send("orders", "v", delay="1h")
     ended = timewheel(*command, json.dumps(receipt.to_dict()))
     assert (ended.exit_code, json.loads(ended.stdout)["id"], ended.stderr) == (0, receipt.id, "")

@@ -1,7 +1,5 @@
 """Times that were written in seconds where milliseconds are meant: a day of 1970, and so delivered at once."""
 
-from collections.abc import Iterable
-
 import structlog
 
 TEN_DIGITS = range(10**9, 10**10)
@@ -17,9 +15,10 @@ class InSeconds:
         self._partition = partition
         self._offsets: list[int] = []
 
-    def look(self, due_ms: Iterable[int], offsets: Iterable[int]) -> None:
-        """At records that were due before they were written."""
-        self._offsets += [offset for time_ms, offset in zip(due_ms, offsets, strict=True) if time_ms in TEN_DIGITS]
+    def look(self, due_ms: int, offset: int) -> None:
+        """At a record that was due before it was written."""
+        if due_ms in TEN_DIGITS:
+            self._offsets.append(offset)
 
     def tell(self) -> None:
         """What was found since the call before."""

@@ -245,7 +245,8 @@ class WheelIntake:
         is_any_due = not is_replayed and earliest_ms <= now_ms
         if is_any_due:
             if earliest_ms < TEN_DIGITS.stop:
-                self._in_seconds.look(act_ms, alike.offsets)
+                for due_ms, offset in zip(act_ms, alike.offsets, strict=True):
+                    self._in_seconds.look(due_ms, offset)
             act_ms = _due_since(act_ms, alike.timestamps_ms, now_ms)
         is_all_due = is_any_due and max(act_ms) <= now_ms
         told = headers if is_all_due else list(map(encode_headers, headers))  # type: ignore[arg-type]
@@ -290,7 +291,7 @@ class WheelIntake:
                 topic, delivered, uniq_key, _ = found
                 is_replayed = offset < replay_until
                 if due_ms < timestamp_ms and not is_replayed:
-                    self._in_seconds.look((due_ms,), (offset,))
+                    self._in_seconds.look(due_ms, offset)
                     due_ms = _asked_for_late(due_ms, timestamp_ms, now_ms)
                 is_due = due_ms <= now_ms and not is_replayed
                 told = own_headers if is_due else encode_headers(own_headers)
@@ -403,7 +404,7 @@ class WheelIntake:
             if self._trace:
                 headers.append((TIMER_ENQUEUE_MS, b"%d" % now_ms))
             if act_ms < timestamp_ms and origin_offset == offset and not replayed:
-                self._in_seconds.look((act_ms,), (offset,))
+                self._in_seconds.look(act_ms, offset)
                 act_ms = _asked_for_late(act_ms, timestamp_ms, now_ms)
         elif roll_times and plan.is_old(timestamp_ms, now_ms):
             next_roll_ms = plan.next_roll_ms(act_ms, now_ms)
