@@ -1,9 +1,11 @@
 """What operators meet: start, stop, probes, missing progress, wrong settings, and what an idle sidecar costs."""
 
 import json
+import re
 import subprocess
 import sys
 import time
+import timeit
 from pathlib import Path
 
 import psutil
@@ -32,18 +34,37 @@ def timewheel(*arguments: str) -> TimewheelResult:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def spent(pid: int) -> tuple[float, int]:
+    """CPU seconds of a process so far, and how often its threads have woken up."""
+    times = psutil.Process(pid).cpu_times()
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    wakes = [
+        int(found[1]) for text in statuses if (found := re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M))
+    ]
+    return times.user + times.system, sum(wakes)
+
+
 @pytest.mark.long
 def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
     sidecar.settings["levels"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     sidecar.start()
-    process = psutil.Process(sidecar.process.pid)
-    before = process.cpu_times()
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > 10, "ten seconds of idling", 20, poll_s=0.5)
-    after = process.cpu_times()
-    share = (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
-    assert share < 0.03, f"{share:.1%} of a core"
-    assert process.memory_info().rss < 120e6, f"{process.memory_info().rss / 1e6:.0f} MB"
+    pid = sidecar.process.pid
+    # Told in additions, for a core's second is not the same on every machine: on two cores of a Xeon 1 to 2 % of one.
+    addition_s = min(timeit.repeat("x += 1", "x = 0", number=1_000_000, repeat=5, timer=time.process_time)) / 1_000_000
+
+    def idle_second() -> tuple[float, float]:
+        """Additions and wake-ups."""
+        began_s, (cpu_s, wakes) = time.monotonic(), spent(pid)
+        wait_until(lambda: time.monotonic() - began_s > 10, "ten seconds of idling", 20, poll_s=0.5)
+        lasted_s, (cpu_now_s, wakes_now) = time.monotonic() - began_s, spent(pid)
+        return (cpu_now_s - cpu_s) / addition_s / lasted_s, (wakes_now - wakes) / lasted_s
+
+    # More than once, for on a machine that others use a core's second is not the same every time, either.
+    seconds = [idle_second() for _ in range(3)]
+    assert min(additions for additions, _ in seconds) < 600_000, seconds
+    assert min(wakes for _, wakes in seconds) < 100, seconds
+    memory = psutil.Process(pid).memory_info().rss
+    assert memory < 120e6, f"{memory / 1e6:.0f} MB"
 
 
 def test_sigterm_finishes_what_is_in_hand_and_exits_0_within_two_seconds(

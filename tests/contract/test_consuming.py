@@ -159,23 +159,32 @@ def test_what_on_commit_raises_polling_raises(bench: Bench) -> None:
 def test_what_is_committed_by_itself_is_told_once(bench: Bench) -> None:
     topic, told = bench.topic(2), list[tuple[KafkaError | None, dict[int, int]]]()
     bench.produce(topic, [b"0", b"1"])
-    consumer = bench.consumer(
-        enable_auto_commit=True,
-        enable_auto_offset_store=True,
-        auto_commit_interval_ms=200,
-        auto_offset_reset="earliest",
-        on_commit=lambda error, partitions: told.append((error, {one.partition: one.offset for one in partitions})),
-    )
-    consumer.subscribe([topic])
-    read(consumer, 2)
-    wait_until(lambda: consumer.poll(0.1) is None and told, "it is told")
+
+    def consumer(interval_ms: int) -> Any:
+        return bench.consumer(
+            f"{bench.name}-group",
+            enable_auto_commit=True,
+            enable_auto_offset_store=True,
+            auto_commit_interval_ms=interval_ms,
+            auto_offset_reset="earliest",
+            on_commit=lambda error, partitions: told.append((error, {one.partition: one.offset for one in partitions})),
+        )
+
+    first = consumer(200)
+    first.subscribe([topic])
+    read(first, 2)
+    wait_until(lambda: first.poll(0.1) is None and told, "it is told")
     for _ in range(10):
-        consumer.poll(0.1)
+        first.poll(0.1)
     assert told == [(None, {0: 2, 1: OFFSET_INVALID})]
+    first.close()
+    assert told[1:] == [(None, {0: 2, 1: OFFSET_INVALID})], "closing commits once more"
     bench.produce(topic, [b"2"])
-    read(consumer, 1)
-    consumer.close()
-    assert told[1:] == [(None, {0: 3, 1: OFFSET_INVALID})]
+    second = consumer(60_000)
+    second.subscribe([topic])
+    read(second, 1)
+    second.close()
+    assert told[2:] == [(None, {0: 3, 1: OFFSET_INVALID})]
 
 
 def test_closing_commits_where_that_is_automatic(bench: Bench) -> None:
