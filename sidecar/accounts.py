@@ -155,14 +155,13 @@ class Accounts:
             )
             for source in sources
         )
-        metrics, quota_bytes = self._metrics, self._quota_bytes
+        metrics = self._metrics
         set_labels(metrics.pending, figures.by_topic)
         set_labels(metrics.pending_due, figures.due_within)
         metrics.furthest_due.set((figures.furthest_ms or 0) / 1000)
         metrics.store_bytes.set(figures.disk_bytes)
-        metrics.store_quota_bytes.set(quota_bytes)
-        largest_bytes = max((one.disk_bytes for one in of_each), default=0)
-        metrics.store_quota_ratio.set(largest_bytes / quota_bytes if quota_bytes else 0)
+        metrics.store_quota_bytes.set(max(self._quota_bytes, figures.quota_bytes))
+        metrics.store_quota_ratio.set(max((one.quota_used for one in of_each), default=0))
 
     def _tell_waiting(self) -> None:
         waiting: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from connectors.contract import DelayLevels
 from connectors.durations import format_duration
 from sidecar.dispatch.wheel.figures import WheelFigures, added
 from sidecar.kafka.backlog import PlaceBacklog
-from sidecar.observability.health import Health, State
+from sidecar.observability.health import SEVERITY, Health, State
 from sidecar.observability.history import POINT_MS, Buckets, History, Lateness, Point, totals
 from sidecar.observability.metrics import Metrics
 from sidecar.switches import Switches
@@ -22,9 +22,6 @@ from sidecar.told import PlaceTold, Told
 
 PLACES_MAX = 200
 """Partitions that are told one by one; of more, those with the largest backlog."""
-
-_STATES = list(State)
-"""The worst first."""
 
 
 class VerdictPart(msgspec.Struct, frozen=True):
@@ -89,7 +86,11 @@ class Reporter:
         self._history = history
 
     def part(self, wheel_topic: str, quota_bytes: int, now_ms: int) -> Part:
-        """The status now; what the loop tells is up to a second old, or older where it waits for Kafka."""
+        """The status now; what the loop tells is up to a second old, or older where it waits for Kafka.
+
+        Args:
+            quota_bytes: of a wheel as large as was asked for.
+        """
         health, metrics, told = self._health, self._metrics, self._told
         verdict = health.verdict()
         points = self._history.points
@@ -108,7 +109,7 @@ class Reporter:
             places=list(told.places),
             wheel=told.wheel,
             wheel_partitions=sorted(number for topic, number in health.places if topic == wheel_topic),
-            quota_bytes=quota_bytes,
+            quota_bytes=max(quota_bytes, told.wheel.quota_bytes if told.wheel else 0),
             waiting=_counts(totals(metrics.waiting)),
             delivered=_counts(totals(metrics.delivered)),
             rejected=_counts(totals(metrics.rejected)),
@@ -139,7 +140,7 @@ def present(
         topics: the schedule topics by queue.
         backlog: of the whole group; None: not known.
     """
-    worst = min(parts, key=lambda part: (_STATES.index(part.verdict.state), -part.behind_ms))
+    worst = min(parts, key=lambda part: (SEVERITY.index(part.verdict.state), -part.behind_ms))
     reasons = _told(parts, lambda part: part.reasons)
     figures = [part.wheel for part in parts if part.wheel is not None]
     wheel = added(figures)

@@ -37,6 +37,8 @@ from sidecar.kafka import topics
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix")
+_OF_NEW_TOPICS = ("replication_factor", "dead_letter_retention")
+"""A redrive makes the ledger, and the topic of what is parked, where they are not there."""
 
 _FILTER_HELP = (
     "Only letters that meet this condition; repeat for more: reason=GIVEN_UP, key=…, id=…, from=ISO8601, to=ISO8601, "
@@ -135,7 +137,7 @@ def show(
             console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
 
 
-@with_settings(only=_SETTINGS)
+@with_settings(only=(*_SETTINGS, *_OF_NEW_TOPICS))
 def redrive(
     settings: Settings,
     group: Group,

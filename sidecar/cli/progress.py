@@ -14,7 +14,7 @@ from connectors.clients import KafkaClients
 from connectors.clock import SystemClock
 from connectors.contract import SCHEDULE_KINDS, Place, TopicKind
 from connectors.dead_letters.cluster import Cluster
-from connectors.dead_letters.errors import DeadLettersError
+from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import paged
 from sidecar.cli.progress_choice import (
@@ -30,7 +30,7 @@ from sidecar.cli.progress_choice import (
 )
 from sidecar.cli.times import time_ms
 from sidecar.dispatch.wheel.progress import needed_from
-from sidecar.errors import KafkaUnreachableError, UsageError
+from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.kafka import topics
 from sidecar.kafka.clients import committed_progress, outside_consumer
 from sidecar.kafka.failure import SILENCE, failure
@@ -229,8 +229,10 @@ def _seen(settings: Settings, places: Mapping[Place, Log], due_by_ms: int, now_m
                 with cluster.scan({place: (later, ends[place][1])}, lambda: _SCANNED_RECORDS) as batches:
                     stamps = (stamp for batch in batches for stamp in stamps_of(batch))
                     found[place] = first_undelivered(names, place[0], stamps, by_ms, until_ms)
-    except DeadLettersError as error:
+    except NotAnsweredError as error:
         raise KafkaUnreachableError(f"the schedule topics cannot be read: {error}") from error
+    except DeadLettersError as error:
+        raise TimewheelError(f"the schedule topics cannot be read: {error}") from error
     return _Seen(topic_ids, found, copied)
 
 

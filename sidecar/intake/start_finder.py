@@ -5,11 +5,11 @@ left out.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec, ResourceType
 
 from connectors.contract import Place
 from sidecar.clock import Clock
@@ -21,6 +21,8 @@ DEFAULT_OFFSETS_RETENTION_MS = 7 * 86_400_000
 _TIMEOUT_S = 5.0
 _ATTEMPTS = 12
 _HELD_UP = "it is asked again; if that lasts, 'kafka-transactions.sh find-hanging' names what holds it up"
+
+T = TypeVar("T")
 
 log = structlog.get_logger("timewheel.intake")
 
@@ -50,7 +52,7 @@ class KafkaStartFinder:
     Args:
         look: how some topics are; raises KafkaException when Kafka does not answer.
         is_stopping: asked after each question that was not answered.
-        tell: told what Kafka keeps to itself, and what to do about it.
+        tell: called with a sentence for operators whenever committed progress cannot be read, and what to do about it.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class KafkaStartFinder:
         """A verdict per partition.
 
         Raises:
-            KafkaUnreachableError: Kafka has not answered for a minute.
+            KafkaUnreachableError: Kafka has not answered for a minute, or has refused to a dozen times.
             StoppedWaitingError: a stop was asked for meanwhile.
         """
         if not places:
@@ -116,54 +118,62 @@ class KafkaStartFinder:
         return verdicts
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, tuple[int | None, str | None]]:
-        """Committed offsets; Kafka waits here for transactions that are still pending, so it may take some asking."""
+        """Committed offsets and metadata; Kafka waits here for transactions that are still pending."""
         asked = [TopicPartition(*place) for place in places]
+
+        def ask() -> list[TopicPartition]:
+            answers = self._consumer.committed(asked, timeout=_TIMEOUT_S)
+            _check(answers)
+            return answers
+
+        def failed(error: KafkaException) -> None:
+            log.warning("committed progress not known yet", reason=str(error), operator_action=_HELD_UP)
+            self._tell(f"Kafka does not tell the committed progress: {error}; {_HELD_UP}")
+
+        return {
+            (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
+            for answer in self._answered(ask, "committed progress", failed)
+        }
+
+    def _offsets(self, asked: Mapping[Place, OffsetSpec]) -> dict[Place, Found]:
+        """What there is per partition that has a leader, in one request per broker."""
+        topics = {topic for topic, _ in asked}
+
+        def ask() -> dict[Place, Found]:
+            seen = self._look(topics)
+            self._topic_ids |= seen.ids
+            led = {TopicPartition(*place): spec for place, spec in asked.items() if place not in seen.leaderless}
+            futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
+            return {(place.topic, place.partition): _found(future.result()) for place, future in futures.items()}
+
+        def failed(error: KafkaException) -> None:
+            log.info("log offsets not known yet", reason=str(error))
+
+        return self._answered(ask, "the range of the logs", failed) if asked else {}
+
+    def _answered(self, ask: Callable[[], T], what: str, failed: Callable[[KafkaException], None]) -> T:
+        """What Kafka says in the end. Raises what `find` does.
+
+        Args:
+            failed: told of each time that it has not answered.
+        """
         failure: KafkaException | None = None
         for _ in range(_ATTEMPTS):
             try:
-                answers = self._consumer.committed(asked, timeout=_TIMEOUT_S)
-                _check(answers)
+                return ask()
             except KafkaException as error:
                 failure = error
                 if error.args[0].code() == KafkaError._DESTROY:  # the client ends, and no asking brings an answer
                     break
-                log.warning("committed progress not known yet", reason=str(error), operator_action=_HELD_UP)
-                self._tell(f"Kafka does not tell the committed progress: {error}; {_HELD_UP}")
+                failed(error)
                 if self._is_stopping():
                     raise StoppedWaitingError("where reading begins is not known yet") from error
-                continue
-            return {
-                (answer.topic, answer.partition): (answer.offset if answer.offset >= 0 else None, answer.metadata)
-                for answer in answers
-            }
-        raise KafkaUnreachableError(f"committed progress cannot be read: {failure}")
+        raise KafkaUnreachableError(f"{what} cannot be read: {failure}")
 
-    def _offsets(self, asked: Mapping[Place, OffsetSpec]) -> dict[Place, Found]:
-        """What there is per partition that has a leader, in one request per broker."""
-        if not asked:
-            return {}
-        topics = {topic for topic, _ in asked}
-        failure: KafkaException | None = None
-        for _ in range(_ATTEMPTS):
-            found: dict[Place, Found] = {}
-            try:
-                seen = self._look(topics)
-                self._topic_ids |= seen.ids
-                led = {TopicPartition(*place): spec for place, spec in asked.items() if place not in seen.leaderless}
-                futures = self._admin.list_offsets(led, request_timeout=_TIMEOUT_S) if led else {}
-                for place, future in futures.items():
-                    info = future.result()
-                    timestamp_ms = info.timestamp if info.timestamp >= 0 else None
-                    epoch = -1 if info.leader_epoch is None else info.leader_epoch
-                    found[place.topic, place.partition] = Found(info.offset, timestamp_ms, epoch)
-            except KafkaException as error:
-                failure = error
-                log.info("log offsets not known yet", reason=str(error))
-                if self._is_stopping():
-                    raise StoppedWaitingError("where reading begins is not known yet") from error
-                continue
-            return found
-        raise KafkaUnreachableError(f"the logs' offsets cannot be read: {failure}")
+
+def _found(info: ListOffsetsResultInfo) -> Found:
+    timestamp_ms = info.timestamp if info.timestamp >= 0 else None
+    return Found(info.offset, timestamp_ms, -1 if info.leader_epoch is None else info.leader_epoch)
 
 
 def _check(answers: Sequence[TopicPartition]) -> None:

@@ -52,17 +52,21 @@ _OBSERVATIONS_MAX = 60
 
 
 class State(StrEnum):
-    """See the module's docstring."""
+    """See the module's docstring; of several processes the one is told whose state comes first here."""
 
+    STUCK = "stuck"
     STOPPING = "stopping"
     BROKER_AWAY = "broker_away"
     STARTING = "starting"
-    STUCK = "stuck"
     DISK_FULL = "disk_full"
     RECOVERING = "recovering"
     HELD = "held"
     BEHIND = "behind"
     HEALTHY = "healthy"
+
+
+SEVERITY = list(State)
+"""The worst first."""
 
 
 class Cause(NamedTuple):

@@ -134,7 +134,8 @@ class TimerStore:
         self._wheel = wheel
         self._payload_log = payload_log
         self._owner = owner
-        self._quota_bytes = quota_of(quota_bytes, wheel.slots_total)
+        self.quota_bytes = quota_of(quota_bytes, wheel.slots_total)
+        """The most that `put` lets the store grow to; None: no limit."""
         self._ids = IdIndex(timer_log)
         self._walks = SlotWalks(timer_log, wheel)
         self._topics = TopicCounts()
@@ -225,13 +226,13 @@ class TimerStore:
         self._wheel.apply(batch)
 
     def _check_quota(self, payloads: Sequence[bytes]) -> None:
-        if self._quota_bytes is None:
+        if self.quota_bytes is None:
             return
         more_bytes = sum(map(len, payloads)) + len(payloads) * (HEADER_BYTES + RECORD_BYTES)
-        if self.disk_bytes + more_bytes > self._quota_bytes:
+        if self.disk_bytes + more_bytes > self.quota_bytes:
             raise OSError(
                 errno.EDQUOT,
-                f"disk quota exceeded: {self.disk_bytes} of {self._quota_bytes} bytes used",
+                f"disk quota exceeded: {self.disk_bytes} of {self.quota_bytes} bytes used",
                 self._directory,
             )
 

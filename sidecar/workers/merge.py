@@ -16,12 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from pydantic import TypeAdapter
 
-from sidecar.observability.health import State
+from sidecar.observability.health import SEVERITY, State
 from sidecar.pending import LIMIT_DEFAULT, Cursor
 from sidecar.web.problems import Kind, ProblemError
-
-_STATES = list(State)
-"""The worst first."""
 
 _WHOLE = TypeAdapter(int)
 """Reads a number as each worker has read it: 5.0, too."""
@@ -95,7 +92,7 @@ def merge_readyz(_query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
         others = {**told, **{name: told.get(name) or value for name, value in others.items()}}
     if all(state["state"] == State.HEALTHY for state in states):
         states = [{**state, "words": state["words"].partition(": ")[2]} for state in states]
-    others |= {**min(states, key=lambda state: _STATES.index(State(state["state"]))), "warnings": warnings}
+    others |= {**min(states, key=lambda state: SEVERITY.index(State(state["state"]))), "warnings": warnings}
     return JSONResponse({**others, "ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
 

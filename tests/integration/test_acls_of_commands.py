@@ -15,14 +15,14 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SIDECAR, SHOP, OTHER = "timewheel", "shop", "other"
+SIDECAR, SHOP, OTHER, CHOOSER = "timewheel", "shop", "other", "chooser"
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """With a sidecar that has the documented rights, and a user that may schedule."""
     directory = tmp_path_factory.mktemp("secured")
-    with secured_kafka(directory, [SIDECAR, SHOP, OTHER]) as kafka:
+    with secured_kafka(directory, [SIDECAR, SHOP, OTHER, CHOOSER]) as kafka:
         admin = kafka.admin()
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         kafka.allow([acl.binding(SIDECAR, "") for acl in ACLS])
@@ -103,6 +103,27 @@ def test_a_group_that_may_not_be_read_is_no_silence(kafka: SecuredKafka) -> None
     allow(kafka, SHOP, "SCHEDULE_TOPIC_XXXX-", AclOperation.DESCRIBE)
     ended = run(kafka, SHOP, "progress", "show")
     assert (ended.returncode, "Group authorization failed" in ended.stderr) == (1, True), ended.stderr
+
+
+def test_logs_that_may_not_be_read_are_no_silence(kafka: SecuredKafka) -> None:
+    allow(kafka, CHOOSER, "SCHEDULE_TOPIC_XXXX-", AclOperation.DESCRIBE)
+    read = AclBinding(
+        ResourceType.GROUP,
+        "anew",
+        ResourcePatternType.LITERAL,
+        f"User:{CHOOSER}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    kafka.allow([read])
+    sent = run(kafka, SHOP, "send", "--topic", "orders", "--delay", "1h", "v")
+    assert sent.returncode == 0, sent.stderr
+    words = ("progress", "set", "--all", "--due-after", "2020-01-01T00:00:00Z", "--group-id", "anew")
+    ended = run(kafka, CHOOSER, *words)
+    assert (ended.returncode, "allow this login to read SCHEDULE_TOPIC_XXXX-" in ended.stderr) == (1, True), (
+        ended.stderr
+    )
 
 
 def test_topics_that_may_not_be_seen_or_created_are_told_with_what_to_allow(kafka: SecuredKafka) -> None:

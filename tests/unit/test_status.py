@@ -112,7 +112,7 @@ def test_a_worker_that_does_not_answer_is_no_reason_to_say_nothing() -> None:
 
 
 def test_pending_is_known_of_those_that_have_looked() -> None:
-    figures = WheelFigures(7, {"orders": 7}, {"1m": 3, "later": 4}, 9_000, 100)
+    figures = WheelFigures(7, {"orders": 7}, {"1m": 3, "later": 4}, 9_000, 100, 0)
     told = shown(part(wheel=figures, wheel_partitions=[2]), part(wheel=figures, wheel_partitions=[0]))
     assert told["pending"] == {"total": 14, "partitions": [0, 2]}
     assert (told["pending_by_topic"], told["furthest_due_ms"]) == ({"orders": 14}, 9_000)
@@ -175,7 +175,7 @@ def test_of_many_partitions_those_with_the_largest_backlog_are_told() -> None:
 
 
 def test_a_part_survives_the_way_to_the_supervisor() -> None:
-    figures = WheelFigures(7, {"orders": 7}, {"1m": 3}, 9_000, 100)
+    figures = WheelFigures(7, {"orders": 7}, {"1m": 3}, 9_000, 100, 0)
     sent = part(
         State.RECOVERING,
         progress=0.5,

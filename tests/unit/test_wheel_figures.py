@@ -7,8 +7,9 @@ import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch.wheel import view as wheel_view
-from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS
+from sidecar.dispatch.wheel.figures import DUE_WITHIN_MS, added
 from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.store.timer_store import quota_bytes_min
 from tests.support.one_wheel import NOW_MS, PLAN, due, message, opened, sent, ticks
 
 HOUR_MS = 3_600_000
@@ -131,3 +132,14 @@ def test_a_name_is_not_forgotten_while_its_messages_are_at_hand(
     assert wheel.waiting == 2
     wheel.offer([for_topic(2, b"c", NOW_MS + HOUR_MS)], NOW_MS + 100)
     assert wheel.figures.by_topic == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("slots", [200_000, 800_000])
+def test_the_quota_that_is_told_is_that_of_the_wheel_there_is(tmp_path: Path, slots: int) -> None:
+    least_bytes = quota_bytes_min(slots)
+    small, none = [
+        opened(tmp_path / str(quota_bytes), slots=slots, quota_bytes=quota_bytes).figures for quota_bytes in (1, None)
+    ]
+    assert (small.quota_bytes, small.quota_used) == (least_bytes, small.disk_bytes / least_bytes)
+    assert (none.quota_bytes, none.quota_used) == (0, 0.0)
+    assert added([small, none]).quota_bytes == least_bytes

@@ -111,6 +111,20 @@ def test_every_reason_is_told_with_its_worker_and_the_worst_state() -> None:
     assert (two["state"], two["words"]) == ("disk_full", "worker 1: no room")
 
 
+def test_what_an_operator_has_to_do_is_told_before_what_goes_by() -> None:
+    stuck = {
+        **WELL,
+        "ready": False,
+        "state": "stuck",
+        "words": "wheel-0 is stopped",
+        "action": "choose",
+        "reasons": ["a"],
+    }
+    starting = {**WELL, "ready": False, "state": "starting", "reasons": ["b"]}
+    merged = told(merge_readyz({}, [answer(1, stuck, 503), answer(2, starting, 503)]))
+    assert (merged["state"], merged["words"], merged["action"]) == ("stuck", "worker 1: wheel-0 is stopped", "choose")
+
+
 def test_what_else_readiness_tells_is_true_where_one_says_so() -> None:
     answers = [
         answer(number, {**WELL, "a": a, "b": b, "c": False})

@@ -30,21 +30,29 @@ class WheelFigures(NamedTuple):
     furthest_ms: int | None
     """When the slot that is acted on last begins."""
     disk_bytes: int
+    quota_bytes: int
+    """How much disk its store may take: more than was asked for where its wheel had to be made larger; 0: no limit."""
+
+    @property
+    def quota_used(self) -> float:
+        """The share of the quota that is taken."""
+        return self.disk_bytes / self.quota_bytes if self.quota_bytes else 0.0
 
 
 def added(figures: Iterable[WheelFigures]) -> WheelFigures:
-    """Of all partitions together; topics beyond the first are counted as ``other``."""
-    pending = disk_bytes = 0
+    """Of all partitions together; topics beyond the first are counted as ``other``, and the quota is the largest."""
+    pending = disk_bytes = quota_bytes = 0
     by_topic: Counter[str] = Counter()
     due_within: Counter[str] = Counter()
     furthest: list[int] = []
     for one in figures:
         pending += one.pending
         disk_bytes += one.disk_bytes
+        quota_bytes = max(quota_bytes, one.quota_bytes)
         by_topic.update(one.by_topic)
         due_within.update(one.due_within)
         furthest += [one.furthest_ms] if one.furthest_ms is not None else []
     told = dict(by_topic.most_common(TOPICS_TOLD_MAX))
     if pending > sum(told.values()):
         told[OTHER_TOPICS] = told.get(OTHER_TOPICS, 0) + pending - sum(told.values())
-    return WheelFigures(pending, told, dict(due_within), max(furthest, default=None), disk_bytes)
+    return WheelFigures(pending, told, dict(due_within), max(furthest, default=None), disk_bytes, quota_bytes)

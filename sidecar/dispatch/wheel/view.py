@@ -109,7 +109,9 @@ class WheelView:
         for number, count in [*self._store.pending_by_topic_hash(TOPICS_TOLD_MAX), *self._ready.count_topics()]:
             by_topic[self._topic_names.get(number, OTHER_TOPICS)] += count
         pending = self._store.pending_count + self._ready.waiting + self._late.count
-        return WheelFigures(pending, dict(by_topic), self._due_within, self._furthest_ms, self._store.disk_bytes)
+        store = self._store
+        sizes_bytes = store.disk_bytes, store.quota_bytes or 0
+        return WheelFigures(pending, dict(by_topic), self._due_within, self._furthest_ms, *sizes_bytes)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
