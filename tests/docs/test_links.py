@@ -55,3 +55,8 @@ def test_what_leads_nowhere_is_noticed(tmp_path: Path) -> None:
     page.write_text("# A `b` c\n\n| x |\n| --- |\n| [here](#a-b-c) |\n")
     assert list(links(page.read_text())) == ["#a-b-c"]
     assert anchors(page.read_text()) == {"a-b-c"}
+
+
+def test_every_decision_is_listed() -> None:
+    decisions = {path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    assert set(links((ROOT / "docs" / "adr" / "README.md").read_text())) == decisions
