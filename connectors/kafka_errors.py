@@ -55,6 +55,14 @@ PASSING = frozenset(
 )
 """Errors that a record has because of the state of a broker, of the client or of the transaction."""
 
+DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG})
+"""A batch that is read cannot be what was written; librdkafka tells it again and again, and reads no further."""
+
+HOW_TO_MEND = (
+    "a batch is damaged on the broker that leads the partition: let a replica lead that has it whole "
+    "('kafka-leader-election.sh'), and make the damaged one anew"
+)
+
 
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client that tells it is of no more use; what says so once refuses with _FATAL afterwards."""

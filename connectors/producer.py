@@ -603,6 +603,7 @@ class ScheduledProducer:
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,  # told at once that there is no such record
                 "isolation.level": "read_uncommitted",
+                "client.rack": "",  # of the leader: another replica may not have it yet
             }
         )
         try:

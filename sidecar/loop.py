@@ -30,7 +30,7 @@ from sidecar.dispatch.wheel.partition import WheelPartition
 from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.intake.assignment import SOURCE_FAILURES, Assignment
-from sidecar.intake.enqueue_get import EnqueueGet
+from sidecar.intake.enqueue_get import PAST_DAMAGE, EnqueueGet
 from sidecar.kafka.clients import Clients
 from sidecar.leftovers import Leftovers
 from sidecar.observability.health import WAITS_FOR_DELIVERY, Health
@@ -279,6 +279,8 @@ class Loop:
                         full.add(place)
                 elif self._switches.stop_dequeue and source.waits_for_delivery:
                     troubled[place] = WAITS_FOR_DELIVERY
+        for place, words in self._intake.damaged.items():
+            troubled[place], remedies[place] = words, PAST_DAMAGE
         if recovering:  # those that are through count, too: the share never falls
             replayed = [source.replayed for source in self.sources]
             self._health.recovered = sum(done for done, _ in replayed) / max(1, sum(total for _, total in replayed))

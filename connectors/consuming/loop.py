@@ -32,7 +32,7 @@ from connectors.consuming.service import ConsumeService
 from connectors.consuming.settings import COMMIT_EVERY_MS, ConsumerSettings
 from connectors.contract import Place
 from connectors.event_log import EventLog
-from connectors.kafka_errors import REFUSALS, is_fatal
+from connectors.kafka_errors import DAMAGED, HOW_TO_MEND, REFUSALS, is_fatal
 
 T = TypeVar("T")
 
@@ -272,11 +272,12 @@ class ConsumerLoop:
                 message.topic(),
             )
             return
+        advice = HOW_TO_MEND if error.code() in DAMAGED else "check the brokers, and the consumer's rights"
         _log.warning(
             "kafka reports an error",
             "%s",
             error.str(),
-            operator_action="check the brokers, and the consumer's rights; reading goes on by itself",
+            operator_action=f"{advice}; reading goes on by itself",
         )
 
     def _throttle(self) -> None:

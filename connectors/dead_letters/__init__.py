@@ -24,8 +24,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from connectors.clients import Clients, KafkaClients
 from connectors.clock import SystemClock
 from connectors.contract import Place, TopicKind, TopicNames, is_legal_topic_name
-from connectors.dead_letters.cluster import Cluster, Ranges
+from connectors.dead_letters.cluster import Cluster, Damage, Ranges
 from connectors.dead_letters.errors import (
+    DamagedError,
     DeadLettersError,
     NoSuchGroupError,
     NotAnsweredError,
@@ -41,6 +42,7 @@ from connectors.kafka import HEADER_ERRORS
 
 __all__ = [
     "DEFAULT_MAX_REDRIVES",
+    "DamagedError",
     "DeadLetter",
     "DeadLetters",
     "DeadLettersError",
@@ -121,6 +123,8 @@ class DeadLetters:
 
     Groups are named by their id, or by their dead-letter topic. Every method raises NotAnsweredError where Kafka does
     not answer, RefusedError where a right is missing, and NoSuchGroupError for a group that has no dead-letter topic.
+    Where a batch of letters is damaged on its broker, a redrive leaves it and what is behind it in its partition, and
+    says so; what counts or shows letters raises DamagedError.
     """
 
     def __init__(
@@ -286,11 +290,14 @@ class DeadLetters:
             )
             ends = self._cluster.ends([topic])
             progress = _Progress(on_progress, ends)
-            with self._cluster.scan(ends, lambda: pace.batch) as batches:
+            given_up: dict[Place, Damage] = {}
+            with self._cluster.scan(ends, lambda: pace.batch, given_up) as batches:
                 for messages in batches:
                     redrive.run(messages)
                     progress.add(len(messages))
             redrive.settle()
+            for place, (offset, words) in given_up.items():
+                redrive.report.stayed[words] += ends[place][1] - offset
             progress.end()
         return redrive.report
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -20,9 +20,9 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.contract import Place
-from connectors.dead_letters.errors import DeadLettersError, NotAnsweredError, RefusedError
+from connectors.dead_letters.errors import DamagedError, DeadLettersError, NotAnsweredError, RefusedError
 from connectors.kafka import UNPOLLED, common_config, consumer_config, transactional_config
-from connectors.kafka_errors import PASSING, is_about_group
+from connectors.kafka_errors import DAMAGED, HOW_TO_MEND, PASSING, is_about_group
 from connectors.until_answered import until_answered
 
 _TIMEOUT_S = 10.0
@@ -34,8 +34,17 @@ _NAME = "timewheel-dead-letters"
 _NO_SUCH_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 _NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
+_SAYS_NOTHING = (KafkaError._PARTITION_EOF, *DAMAGED)
+
 Ranges = dict[Place, tuple[int, int]]
 """The first offset, and the one behind the last."""
+
+
+class Damage(NamedTuple):
+    """Where a partition cannot be read any further, and how that is told."""
+
+    offset: int
+    words: str
 
 
 class Cluster:
@@ -197,28 +206,39 @@ class Cluster:
         return {place: (firsts[place], ends[place]) for place in firsts}
 
     @contextmanager
-    def scan(self, ranges: Ranges, batch: Callable[[], int]) -> Iterator[Iterator[list[Message]]]:
+    def scan(
+        self, ranges: Ranges, batch: Callable[[], int], given_up: dict[Place, Damage] | None = None
+    ) -> Iterator[Iterator[list[Message]]]:
         """Committed records between offsets, a batch at a time, in offset order in each partition.
 
         Args:
             batch: the most records of the next batch.
+            given_up: for partitions that are read no further, because what follows is damaged; without it that raises
+                DamagedError.
         """
         left = {place: end for place, (begin, end) in ranges.items() if begin < end}
         if not left:
             yield iter(())
             return
+        of_leaders = {**self._options, "client.rack": ""}  # they need not be waited for
         consumer = self._clients.consumer(
-            consumer_config(self._servers, self._options, group_id=_NAME, instance_id=None, session_timeout_ms=45_000)
+            consumer_config(self._servers, of_leaders, group_id=_NAME, instance_id=None, session_timeout_ms=45_000)
         )
         try:
             consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
-            yield self._batches(consumer, left, batch)
+            yield self._batches(consumer, left, batch, given_up)
         except KafkaException as error:
             raise NotAnsweredError(error.args[0].str()) from error
         finally:
             consumer.close()
 
-    def _batches(self, consumer: Consumer, left: dict[Place, int], batch: Callable[[], int]) -> Iterator[list[Message]]:
+    def _batches(
+        self,
+        consumer: Consumer,
+        left: dict[Place, int],
+        batch: Callable[[], int],
+        given_up: dict[Place, Damage] | None,
+    ) -> Iterator[list[Message]]:
         is_one = len(left) == 1
         while left:
             silence = Deadline(self._clients.clock, _SILENCE_S)
@@ -226,7 +246,7 @@ class Cluster:
                 if silence.left_s == 0:
                     topic, partition = next(iter(left))
                     raise NotAnsweredError(f"nothing of {topic}-{partition} has come for {_SILENCE_S:.0f} s")
-            messages = told if is_one and _is_below(told, *left.values()) else _committed(told, left)
+            messages = told if is_one and _is_below(told, *left.values()) else _committed(told, left, given_up)
             if messages:
                 yield messages
 
@@ -290,17 +310,25 @@ def _is_below(messages: list[Message], end: int) -> bool:
     return not any(errors) and (messages[-1].offset() or 0) < end - 1
 
 
-def _committed(messages: list[Message], left: dict[Place, int]) -> list[Message]:
-    """The records below their partition's end; partitions that have reached it are taken off ``left``."""
+def _committed(messages: list[Message], left: dict[Place, int], given_up: dict[Place, Damage] | None) -> list[Message]:
+    """The records below their partition's end; partitions that have reached it, or get no further, are taken off
+    ``left``."""
     kept = []
     for message in messages:
         place = message.topic() or "", message.partition() or 0
         offset, end = message.offset() or 0, left.get(place, 0)
         error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_about_group(error):
+        if error is not None and error.code() in DAMAGED and place in left:
+            damage = Damage(offset, f"{place[0]}-{place[1]} cannot be read from offset {offset} on: {error.str()}")
+            if given_up is None:
+                raise DamagedError(f"{damage.words}; {HOW_TO_MEND}")
+            given_up[place] = damage
+            left.pop(place)
+        elif error is not None and error.code() not in _SAYS_NOTHING and not is_about_group(error):
             raise _failure(error, f"read {place[0]}")
         if error is None and offset < end:
             kept.append(message)
-        if error is not None or offset >= end - 1:
+        # A replica that lags tells of an end before the one that was asked for.
+        if offset >= (end - 1 if error is None else end):
             left.pop(place, None)
     return kept

@@ -13,6 +13,10 @@ class RefusedError(DeadLettersError):
     """Kafka refuses to make a topic, all that is to be written, or what this login may not do."""
 
 
+class DamagedError(RefusedError):
+    """A batch of a topic cannot be read: it is damaged on the broker that leads the partition."""
+
+
 class TakenOverError(DeadLettersError):
     """Another redrive of the same group has begun, or seems to have: this one can commit nothing more."""
 

@@ -6,7 +6,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.contract import Place
-from connectors.kafka_errors import is_fatal
+from connectors.kafka_errors import DAMAGED, HOW_TO_MEND, is_fatal
 from sidecar.clock import Clock
 from sidecar.errors import ClientsLostError, DataDirectoryError, UsageError
 from sidecar.intake.assignment import SOURCE_FAILURES, Assignment, name_of
@@ -25,6 +25,10 @@ PIECE_RECORDS = 1_000
 """Most that are objects at a time, until they have been handed over: so many fit into a processor's cache (ADR 23)."""
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
+PAST_DAMAGE = (
+    f"{HOW_TO_MEND}; reading goes on by itself. Or skip it: stop all sidecars of the group, and choose an offset behind "
+    "it with 'timewheel progress set', which on the wheel skips what waits there as well"
+)
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
 _GROUP_REMEDIES = {
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is a member of this group: find it with "
@@ -179,6 +183,7 @@ class EnqueueGet:
             elif reading.left:
                 reading.left.append(run)
             elif run.end_offset is not None:
+                reading.damage = ""
                 reading.held_back.reached_end(run.end_offset)
                 reading.source.reached_end(run.end_offset)
             else:
@@ -191,6 +196,7 @@ class EnqueueGet:
         """How many of the records are handed over."""
         source, (place, messages, _) = reading.source, run
         reading.was_offered = True
+        reading.damage = ""
         reading.held_back.reads_on()
         self.clocks_apart.read(messages[-1], now_ms, self.known_end(place))
         other_from = reading.other_from(messages)
@@ -281,6 +287,8 @@ class EnqueueGet:
             )
         elif is_fatal(error) or code in _LOST_ERRORS:
             raise ClientsLostError(f"consumer: {error}")
+        elif code in DAMAGED and message.topic():
+            self._is_damaged((message.topic() or "", message.partition() or 0), message.offset(), error)
         else:
             known = _GROUP_REMEDIES.get(code)
             self._health.broker_is_silent(f"{error.str()}; {known}" if known else error.str())
@@ -291,6 +299,23 @@ class EnqueueGet:
                 reason=str(error),
                 operator_action=f"{advice}; reading goes on by itself",
             )
+
+    def _is_damaged(self, place: Place, offset: int | None, error: KafkaError) -> None:
+        """A batch cannot be read; the consumer tries again by itself."""
+        log.error(
+            "batch cannot be read",
+            partition=name_of(place),
+            offset=offset,
+            reason=error.str(),
+            operator_action=PAST_DAMAGE,
+        )
+        if (reading := self._readings.get(place)) is not None:
+            reading.damage = f"cannot be read from offset {offset} on: {error.str()}"
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """``topic-partition`` -> why it cannot be read any further."""
+        return {name_of(place): reading.damage for place, reading in self._readings.items() if reading.damage}
 
     def _resume(self) -> None:
         for place, reading in self._readings.items():

@@ -38,6 +38,8 @@ class Reading:
     left: list[Run] = field(default_factory=list)
     """What the source has left until the transaction in hand has come to its end, and what came behind it."""
     held_back: HeldBack = field(default_factory=HeldBack)
+    damage: str = ""
+    """Why nothing more can be read of it, whoever waits; in words."""
     was_offered: bool = False
     """Whether there were records of it in the last batch."""
     is_compared: bool = False

@@ -241,8 +241,8 @@ class Metrics:
         )
         self.paused_partitions = Gauge(
             "timewheel_paused_partitions",
-            "Wheel partitions that take nothing in, by reason: disk, which is full; delivery_stopped, no room beside "
-            "what waits for stop_dequeue; or other, such as a record due farther ahead than the wheel spans.",
+            "Partitions that take nothing in, by reason: disk, which is full; delivery_stopped, no room beside "
+            "what waits for stop_dequeue; or other, such as a damaged batch in Kafka.",
             ["reason"],
             registry=registry,
         )
