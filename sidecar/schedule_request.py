@@ -120,7 +120,9 @@ class MessageBody(BaseModel):
 
     value: str | None = Field(None, description="The value as text; null is a tombstone.")
     value_json: Annotated[Any, BeforeValidator(_json), WithJsonSchema({})] = Field(
-        None, description="Any JSON in place of `value`; its text, without blanks, is the value."
+        None,
+        description="Any JSON in place of `value`; its text, without blanks, is the value. Numbers with a fraction "
+        "are doubles in it, and of a name that comes twice the last counts; a text in `value` is left as it is.",
     )
     value_base64: Base64 = Field(None, description="The value as bytes, in base64, in place of `value`.")
     key: str | None = Field(None, description="The key; it decides the partition, and is delivered with the message.")

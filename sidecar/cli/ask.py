@@ -68,7 +68,10 @@ def pending(
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
-    table = Table("due", "topic", "id", box=None, pad_edge=False, header_style="dim", show_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("due", no_wrap=True)
+    table.add_column("topic", overflow="fold")
+    table.add_column("id", overflow="fold")  # whole on any terminal: other commands want it
     table.add_column("partition", justify="right")
     table.add_column("offset", justify="right")
     for message in answer["messages"]:

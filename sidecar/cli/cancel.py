@@ -2,7 +2,8 @@
 
 import json
 import time
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from confluent_kafka import KafkaError
@@ -20,6 +21,8 @@ from sidecar.cli.scheduling import (
     At,
     Delay,
     delivery_time,
+    not_taken,
+    print_receipt,
     receipts,
     scheduled_producer,
 )
@@ -65,28 +68,29 @@ def cancel(
     partition knows the outcome: --http-address names it.
 
     A message on a level topic cannot be cancelled. Its receipt is reported on stderr by its number and has no line of
-    output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2.
+    output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2. Neither
+    has one whose cancel Kafka has not acknowledged: its own exit code is 3 where Kafka does not answer, and 1 else.
     """
     timeout_ms = duration_ms("--timeout", timeout)
     all_given = receipts(words)
     if not all_given:
         raise UsageError("there is no receipt on stdin")
     given = _cancellable(all_given)
-    cancel_ids = _cancel_all(settings, given)
-    if not wait:
-        for receipt, (partition, offset) in zip(given, cancel_ids, strict=True):
-            typer.echo(json.dumps({"id": receipt.id, "partition": partition, "offset": offset}))
-        if len(given) < len(all_given):
-            raise typer.Exit(1)
-        return
-    outcomes, reasons = _wait_for_outcomes(settings, given, cancel_ids, timeout_ms / 1000)
-    for receipt, cancel_id in zip(given, cancel_ids, strict=True):
+    written, failures = _cancel_all(settings, given)
+    outcomes, reasons = _wait_for_outcomes(settings, written, timeout_ms / 1000) if wait else ({}, {})
+    for cancel_id, receipt in written.items():
+        told: dict[str, Any] = {"id": receipt.id, "partition": cancel_id[0], "offset": cancel_id[1]}
         outcome = outcomes.get(cancel_id)
-        told = {"id": receipt.id, "partition": cancel_id[0], "offset": cancel_id[1], "outcome": outcome}
-        typer.echo(json.dumps(told) if as_json else outcome or "undecided")
+        as_word = outcome or "undecided"
+        told |= {"outcome": outcome} if wait else {}
+        typer.echo(as_word if wait and not as_json else json.dumps(told))
+    if failures:
+        others = f"; the other {len(written)} cancels are written" if written else ""
+        told_once = "; ".join(sorted({not_taken(error, "cancel") for error in failures})[:_REASONS_MAX])
+        raise failure(failures[0], f"{len(failures)} of {len(given)} cancels: {told_once}{others}")
     if reasons:
         told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
-        raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(cancel_ids)} cancels: {told_once}")
+        raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(written)} cancels: {told_once}")
     if set(outcomes.values()) - {"cancelled"} or len(given) < len(all_given):
         raise typer.Exit(1)
 
@@ -116,7 +120,7 @@ def reschedule(
     (receipt,) = _cancellable(given)
     with scheduled_producer(settings) as producer:
         again = producer.reschedule(receipt, **when)
-    typer.echo(json.dumps(again.to_dict()))
+    print_receipt(again)
 
 
 def _cancellable(given: list[Receipt]) -> list[Receipt]:
@@ -140,9 +144,10 @@ def _cancellable(given: list[Receipt]) -> list[Receipt]:
     return cancellable
 
 
-def _cancel_all(settings: Settings, given: list[Receipt]) -> list[CancelId]:
-    """Write all the cancels, then wait for Kafka once."""
-    answers: list[CancelId | KafkaError | None] = [None] * len(given)
+def _cancel_all(settings: Settings, given: list[Receipt]) -> tuple[dict[CancelId, Receipt], list[KafkaError]]:
+    """Write all the cancels, and wait for Kafka once: those that it has, in their order, and what it says of others."""
+    silence = KafkaError(KafkaError._TIMED_OUT, "no acknowledgement")
+    answers: list[CancelId | KafkaError] = [silence] * len(given)
     with scheduled_producer(settings) as producer:
         for number, receipt in enumerate(given):
 
@@ -152,24 +157,18 @@ def _cancel_all(settings: Settings, given: list[Receipt]) -> list[CancelId]:
             producer.begin_cancel(receipt, on_written)
             producer.poll()
         producer.flush(ACKNOWLEDGED_WITHIN_S + 1)
-    cancel_ids = [answer for answer in answers if isinstance(answer, tuple)]
-    if len(cancel_ids) < len(given):
-        silence = KafkaError(KafkaError._TIMED_OUT, "no acknowledgement")
-        error = next((answer for answer in answers if isinstance(answer, KafkaError)), silence)
-        lost = f"{len(given) - len(cancel_ids)} of {len(given)} cancels"
-        raise failure(error, f"Kafka has not taken {lost}: {error.str()}")
-    return cancel_ids
+    written = {answer: receipt for answer, receipt in zip(answers, given, strict=True) if isinstance(answer, tuple)}
+    return written, [answer for answer in answers if isinstance(answer, KafkaError)]
 
 
 def _wait_for_outcomes(
-    settings: Settings, given: list[Receipt], cancel_ids: list[CancelId], timeout_s: float
+    settings: Settings, written: Mapping[CancelId, Receipt], timeout_s: float
 ) -> tuple[dict[CancelId, str], dict[CancelId, str]]:
     """What has been decided within the time, and for the rest, why it has not."""
     deadline_s = time.monotonic() + timeout_s
-    topics = dict(zip(cancel_ids, (receipt.schedule_topic for receipt in given), strict=True))
     outcomes: dict[CancelId, str] = {}
-    reasons = dict.fromkeys(cancel_ids, "not asked yet")
-    asked = list(cancel_ids)
+    reasons = dict.fromkeys(written, "not asked yet")
+    asked = list(written)
     with SidecarApi(settings) as api:
         while asked and time.monotonic() < deadline_s:
             waiting = []
@@ -177,7 +176,7 @@ def _wait_for_outcomes(
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     break
-                told = _ask(api, cancel_id, topics[cancel_id], left_s)
+                told = _ask(api, cancel_id, written[cancel_id].schedule_topic, left_s)
                 if told.outcome is not None:
                     outcomes[cancel_id] = told.outcome
                     del reasons[cancel_id]
@@ -203,13 +202,15 @@ class _Told(NamedTuple):
 def _ask(api: SidecarApi, cancel_id: CancelId, topic: str, within_s: float) -> _Told:
     try:
         answer = api.get(f"/api/v1/cancels/{cancel_id[0]}/{cancel_id[1]}", within_s)
+        if answer.status in (503, 504):  # a worker is starting, or has just ended
+            return _Told(None, answer.json(but_for=answer.status)["detail"])
+        told = answer.json(but_for=404)
     except NoAnswerError as error:  # it may be starting
         return _Told(None, str(error))
-    if answer.status in (503, 504):  # a worker is starting, or has just ended
-        return _Told(None, answer.json(but_for=answer.status)["detail"])
-    told = answer.json(but_for=404)
+    except TimewheelError as error:  # a token is missing, or that is no sidecar
+        return _Told(None, str(error), may_come=False)
     if "topic" not in told:
-        raise TimewheelError(f"the sidecar answers {answer.status}: {told}")
+        return _Told(None, f"the sidecar answers {answer.status}: {told}", may_come=False)
     if told["topic"] != topic:
         reason = (
             f"the message waits on {topic}, and this sidecar reads {told['topic']}; name another with --http-address"

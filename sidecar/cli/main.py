@@ -106,10 +106,16 @@ def main() -> None:
         # Until the sidecar has handlers of its own. The first process of a container would not even notice a SIGTERM.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end_before_it_began)
+    if sys.stdout is None and command != "run":
+        _fail(UsageError("stdout is closed; let it go to a file, or to /dev/null"))
     try:
         make_app(command)()
     except TimewheelError as error:
         _fail(error)
+    except OSError as error:
+        if command == "run":
+            raise
+        _fail(TimewheelError(str(error)))
     except UnicodeEncodeError:
         if all(map(_is_text, sys.argv)):
             raise
@@ -127,6 +133,10 @@ def main() -> None:
 def _fail(error: TimewheelError) -> NoReturn:
     for line in str(error).splitlines():
         typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)
+    try:
+        sys.stdout.flush()
+    except (OSError, AttributeError):  # what cannot be written would be tried once more at the end, and spoil the code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(error.exit_code)
 
 

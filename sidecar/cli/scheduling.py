@@ -1,11 +1,12 @@
 """What the commands that schedule and take back have in common: a producer, times, receipts."""
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -90,16 +91,32 @@ def _make_producer(settings: Settings) -> ScheduledProducer:
         raise options_refused(exception) from exception
 
 
-def not_taken(error: KafkaError) -> str:
+def not_taken(error: KafkaError, what: str = "record") -> str:
     """What Kafka's answer, or its silence, means for the record."""
     if error.code() in _UNKNOWN:
-        return f"it is not known whether Kafka has taken the record, for it has not answered: {error.str()}"
+        return f"it is not known whether Kafka has taken the {what}, for it has not answered: {error.str()}"
     if error.code() in MISSING:
         return (
-            "Kafka has not taken the record: there is no such schedule topic or partition; start the sidecar, or run "
+            f"Kafka has not taken the {what}: there is no such schedule topic or partition; start the sidecar, or run "
             "'timewheel topics create', and see that topic_prefix and levels are the sidecar's"
         )
-    return f"Kafka has not taken the record: {error.str()}"
+    return f"Kafka has not taken the {what}: {error.str()}"
+
+
+def print_receipt(receipt: Receipt) -> None:
+    """Raises TimewheelError where it cannot be printed, which then has the receipt."""
+    text = json.dumps(receipt.to_dict())
+    try:
+        typer.echo(text)
+    except OSError as error:
+        raise TimewheelError(f"it is scheduled, and its receipt cannot be printed: {error.strerror}: {text}") from error
+
+
+def stdin() -> BinaryIO:
+    """Raises UsageError where there is none."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed; name a file, or let the command read from something")
+    return sys.stdin.buffer
 
 
 def delivery_time(settings: Settings, delay: str | None, at: str | None) -> dict[str, Any]:
@@ -128,7 +145,7 @@ def receipts(words: list[str]) -> list[Receipt]:
     """The receipts of words, or of lines that ``send`` prints; ``-`` stands for those on stdin, one a line."""
     given: list[str] = []
     for word in words:
-        lines = [raw.decode(errors="replace") for raw in sys.stdin.buffer] if word == "-" else [word]
+        lines = [raw.decode(errors="replace") for raw in stdin()] if word == "-" else [word]
         given += [_word(line) for line in lines if word != "-" or line.strip()]
     decoded = []
     for number, word in enumerate(given, 1):

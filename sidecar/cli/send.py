@@ -1,13 +1,12 @@
 """``timewheel send``: schedule from the command line, one record or a file of them."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from connectors.arguments import argument_bytes
 from sidecar.cli.options import with_settings
-from sidecar.cli.scheduling import SETTINGS, AlwaysJson, At, Delay, delivery_time, scheduled_producer
+from sidecar.cli.scheduling import SETTINGS, AlwaysJson, At, Delay, delivery_time, print_receipt, scheduled_producer
 from sidecar.cli.send_file import opened, send_lines
 from sidecar.errors import UsageError
 from sidecar.settings import Settings
@@ -61,7 +60,7 @@ def send(
     with scheduled_producer(settings, lambda one: one.check(topic, headers=headers, **when)) as producer:
         key_bytes = None if key is None else argument_bytes(key)
         receipt = producer.send(topic, argument_bytes(value), key=key_bytes, headers=headers, **when)
-    typer.echo(json.dumps(receipt.to_dict()))
+    print_receipt(receipt)
 
 
 def _header(text: str) -> tuple[str, bytes]:

@@ -27,7 +27,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from connectors.producer import OnReceipt, ScheduledProducer, ScheduleError
 from connectors.receipt import Receipt
-from sidecar.cli.scheduling import not_taken, refused_as_too_far
+from sidecar.cli.scheduling import not_taken, refused_as_too_far, stdin
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.schedule_request import ScheduleRequest, faults
 from sidecar.settings import Settings
@@ -153,7 +153,8 @@ class Report(Protocol):
 class Answers:
     """The window of lines, and the thread that serves their answers, as a context manager.
 
-    Leaving it waits for what is out, also on an interrupt: no record that Kafka has is left without a receipt.
+    Leaving it waits for what is out, also on an interrupt: no record that Kafka has is left without a receipt. Where
+    receipts can be printed no more, no further line is read, and how many are scheduled without one is told.
     """
 
     def __init__(self, poll: Callable[[float], int], report: Report) -> None:
@@ -169,6 +170,8 @@ class Answers:
         self.number = 0
         """The number of the last line that was read."""
         self.is_kafka_silent = False
+        self._untold: list[int] = []
+        """Lines that are scheduled, and whose receipt could not be printed."""
 
     def __enter__(self) -> "Answers":
         self._thread.start()
@@ -181,8 +184,19 @@ class Answers:
             self._answer_interrupted()
         self._all_read.set()
         self._thread.join()
+        if isinstance(self._failure, OSError):
+            raise TimewheelError(self._in_words(self._failure)) from self._failure
         if self._failure is not None:
             raise self._failure
+
+    def _in_words(self, failure: OSError) -> str:
+        if not self._untold:
+            return f"receipts cannot be printed: {failure.strerror}; each that is scheduled has its own"
+        many = f"{self._untold[0]} to {self._untold[-1]}" if len(self._untold) > 1 else f"{self._untold[0]}"
+        return (
+            f"receipts cannot be printed: {failure.strerror}; {len(self._untold)} of the lines {many} are scheduled "
+            f"and may lack theirs, and what follows line {self.number} has not been read"
+        )
 
     def expect(self, number: int, size_bytes: int) -> Line:
         """Take a line into the window; waits for room."""
@@ -226,8 +240,18 @@ class Answers:
             if isinstance(line.answer, KafkaError) and line.answer.code() == KafkaError._MSG_TIMED_OUT:
                 self.is_kafka_silent = True
         if answered:
-            self._report.tell(answered)
+            self._tell(answered)
             self._room.release(len(answered))
+
+    def _tell(self, answered: list[Line]) -> None:
+        try:
+            if self._failure is None:
+                self._report.tell(answered)
+        except OSError as error:  # nothing more is read, and what is out is waited for
+            self._failure = error
+            self._room.release(WINDOW_LINES)
+        if self._failure is not None:
+            self._untold += [line.number for line in answered if isinstance(line.answer, Receipt)]
 
 
 class LineReport:
@@ -294,7 +318,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
         UsageError: it cannot be read.
     """
     if path == "-":
-        yield sys.stdin.buffer
+        yield stdin()
         return
     try:
         file = Path(path).open("rb")  # noqa: SIM115

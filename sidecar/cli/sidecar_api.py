@@ -36,7 +36,9 @@ class Answer(NamedTuple):
         try:
             told = json.loads(self.body)
         except ValueError as error:
-            raise TimewheelError(f"that is not a sidecar: it answers {self.status}: {self.body[:200]}") from error
+            raise TimewheelError(
+                f"that is not a sidecar: it answers {self.status}: {' '.join(self.body.split())[:200]}"
+            ) from error
         if self.status >= 400 and self.status != but_for:
             detail = told.get("detail", self.body) if isinstance(told, dict) else told
             raise TimewheelError(f"the sidecar answers {self.status}: {detail}")

@@ -47,7 +47,7 @@ def _line_by_line(api: SidecarApi, *, as_json: bool) -> None:
     while True:
         try:
             told = api.get("/api/v1/status").json()
-        except NoAnswerError as error:
+        except TimewheelError as error:
             told = nothing_known(str(error))
         typer.echo(json.dumps(told) if as_json else in_a_line(told))
         time.sleep(EVERY_S)

@@ -26,8 +26,8 @@ PIECE_RECORDS = 1_000
 
 _RANGE_ERRORS = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET)
 PAST_DAMAGE = (
-    f"{HOW_TO_MEND}; reading goes on by itself. Or skip it: stop all sidecars of the group, and choose an offset behind "
-    "it with 'timewheel progress set', which on the wheel skips what waits there as well"
+    f"{HOW_TO_MEND}; reading goes on by itself. Or skip it: stop all sidecars of the group, and choose an offset "
+    "behind it with 'timewheel progress set', which on the wheel skips what waits there as well"
 )
 _LOST_ERRORS = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_MEMBER_ID)
 _GROUP_REMEDIES = {

@@ -222,3 +222,5 @@ def _make(client: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
         return client(config)
     except KafkaException as exception:
         raise options_refused(exception) from exception
+    except (TypeError, AttributeError) as error:  # confluent-kafka's own, of what has to be a function or an object
+        raise UsageError(f"kafka: {error}; an option that is a function, such as error_cb, is for programs") from error

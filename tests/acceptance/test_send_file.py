@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -226,6 +227,43 @@ def test_ctrl_c_ends_it_with_a_receipt_for_every_record_that_kafka_has(
     assert 300 <= len(receipts) < 10_000
     assert {receipt["id"] for receipt in receipts} >= {record.text("UNIQ_KEY") for record in kafka.read([wheel], 1)}
     assert "Traceback" not in complaints.read_text()
+
+
+def test_what_is_scheduled_without_a_receipt_is_told_where_none_can_be_printed(
+    kafka: Kafka, prefix: str, options: list[str], tmp_path: Path
+) -> None:
+    wheel = kafka.create_topic(f"{prefix}SCHEDULE_TOPIC_XXXX-wheel", message_timestamp_type="LogAppendTime")
+    command = [sys.executable, "-m", "sidecar", "send", *options]
+    with Path("/dev/full").open("w") as full:
+        many = subprocess.run(
+            [*command, "--file", str(_lines_of(tmp_path, 20_000, 10))],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        scheduled = len(kafka.read([wheel], 1))
+        one = subprocess.run(
+            [*command, "--topic", "orders", "--delay", "1h", "v"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    told = re.fullmatch(
+        r"timewheel: receipts cannot be printed: No space left on device; (\d+) of the lines 1 to (\d+) are scheduled "
+        r"and may lack theirs, and what follows line (\d+) has not been read\n",
+        many.stderr,
+    )
+    assert told is not None, many.stderr
+    assert (many.returncode, int(told[1])) == (1, scheduled)
+    assert scheduled == int(told[2]) <= int(told[3]) < 20_000
+    assert one.returncode == 1
+    assert one.stderr.startswith(
+        "timewheel: it is scheduled, and its receipt cannot be printed: No space left on device: {"
+    )
+    assert Receipt.decode(json.loads(one.stderr.partition("device: ")[2])["receipt"]).partition == 0
 
 
 def test_a_hundred_thousand_lines_take_seconds_and_little_memory(

@@ -537,6 +537,67 @@ def test_outcomes_are_waited_for_as_long_as_asked_however_many_there_are(
     assert "no sidecar has decided yet on 5 of 5 cancels" in ended.stderr
 
 
+def test_what_is_not_known_of_a_cancel_is_not_said_and_the_others_are_told(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    producer = producer_of_cancels(environment)
+    receipts = [producer.send("orders", "v", delay="1h") for _ in range(3)]
+    begin_cancel = producer.begin_cancel
+
+    def begin(receipt: Receipt, on_written: Any) -> None:
+        if receipt == receipts[1]:
+            on_written(KafkaError(KafkaError._MSG_TIMED_OUT))
+        else:
+            begin_cancel(receipt, on_written)
+
+    environment.setattr(producer, "begin_cancel", begin)
+    ended = timewheel("cancel", *(receipt.encode() for receipt in receipts))
+    assert [json.loads(line)["id"] for line in ended.stdout.splitlines()] == [receipts[0].id, receipts[2].id]
+    assert ended.exit_code == 3
+    assert ended.stderr == (
+        "timewheel: 1 of 3 cancels: it is not known whether Kafka has taken the cancel, for it has not answered: "
+        "Local: Message timed out; the other 2 cancels are written\n"
+    )
+
+
+def test_a_cancel_whose_outcome_nobody_tells_is_undecided_and_written(
+    timewheel: Run, environment: pytest.MonkeyPatch
+) -> None:
+    class NoSidecar(AskedTwice):
+        def get(self, _path: str, _within_s: float) -> Answer:
+            return Answer(200, "<html>\n  <body>welcome</body>\n</html>")
+
+    producer = producer_of_cancels(environment)
+    environment.setattr(sidecar.cli.cancel, "SidecarApi", NoSidecar)
+    ended = timewheel("cancel", "--wait", producer.send("orders", "v", delay="1h").encode())
+    assert (ended.exit_code, ended.stdout) == (1, "undecided\n")
+    (told,) = ended.stderr.splitlines()
+    assert told.endswith("that is not a sidecar: it answers 200: <html> <body>welcome</body> </html>")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "command", "told"),
+    [
+        ("<&-", "cancel -", "stdin is closed; name a file, or let the command read from something"),
+        (">&-", "config", "stdout is closed; let it go to a file, or to /dev/null"),
+        (">/dev/full", "config", "[Errno 28] No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_told_in_a_sentence(redirection: str, command: str, told: str) -> None:
+    program = f"{sys.executable} -m sidecar {command} {redirection}"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1 if "full" in redirection else 2, f"timewheel: {told}\n")
+
+
+@pytest.mark.parametrize("option", ["stats_cb=x", "default.topic.config=x"])
+def test_an_option_that_only_programs_can_give_is_a_usage_error(
+    timewheel: Run, closed_address: str, option: str
+) -> None:
+    ended = timewheel("topics", "check", "--bootstrap-servers", closed_address, "--kafka", option)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("timewheel: kafka: ")
+
+
 def receipts_on_stdin(*receipts: Receipt) -> TextIOWrapper:
     return TextIOWrapper(BytesIO("\n".join(map(str, receipts)).encode()))
 
