@@ -247,8 +247,23 @@ class Ingest:
         tables.complete(self._spark, self._facts)  # now: queries that did so beside each other would fail
         if tables.writer(self._spark, self._facts) != _WRITER:
             tables.give_to(self._spark, self._facts, _WRITER)
+        self._compare_names()
         self._compare_levels()
         self._topics.load()
+
+    def _compare_names(self) -> None:
+        """Under other names other topics are meant, and Spark goes on with none but those it began with."""
+        names = self._job.names
+        told = f"{names.prefix}{names.schedule_template}, {names.retry_template}, {names.dead_letter_template}"
+        before = tables.names(self._spark, self._facts)
+        if before is None:
+            tables.remember_names(self._spark, self._facts, told)
+        elif before != told:
+            raise AuditError(
+                f"{self._facts} was begun for topics named {before}, and cannot go on with {told}. Operator action: "
+                "start the stream with the topic_prefix and templates that it was begun with, or name another table "
+                "and checkpoint"
+            )
 
     def _compare_levels(self) -> None:
         """Other levels may be meant, where the sidecar has others; or they were forgotten, and due times are wrong."""

@@ -18,6 +18,8 @@ _GOES_WITH = "timewheel.goes-with"
 """That of a checkpoint's list of topics: the id of the table of facts that it was begun with."""
 _LEVELS = "timewheel.levels"
 """That of a table of facts: the delays that its stream has read level records by, last."""
+_NAMES = "timewheel.names"
+"""That of a table of facts: what the topics are called that it is about."""
 
 _FIRST_DAY, _LAST_DAY = "2000-01-01", "2100-01-01"
 
@@ -116,6 +118,15 @@ def levels(spark: SparkSession, path: str) -> str | None:
 
 def remember_levels(spark: SparkSession, path: str, delays: str) -> None:
     _set_property(spark, path, _LEVELS, delays)
+
+
+def names(spark: SparkSession, path: str) -> str | None:
+    """What a table's topics are called (`remember_names`)."""
+    return _property(spark, path, _NAMES)
+
+
+def remember_names(spark: SparkSession, path: str, told: str) -> None:
+    _set_property(spark, path, _NAMES, told)
 
 
 def id_of(spark: SparkSession, path: str) -> str:

@@ -31,14 +31,15 @@ from connectors.dead_letters import (
 from sidecar.cli.options import with_settings
 from sidecar.cli.pager import moment, one_line, paged, plain
 from sidecar.dispatch.call_thread import SWITCH_INTERVAL_S
+from sidecar.dispatch.destinations import not_allowed
 from sidecar.errors import KafkaUnreachableError, TimewheelError, UsageError
 from sidecar.garbage import tame_collector
 from sidecar.kafka import topics
 from sidecar.settings import Settings
 
 _SETTINGS = ("bootstrap_servers", "kafka", "topic_prefix")
-_OF_NEW_TOPICS = ("replication_factor", "dead_letter_retention")
-"""A redrive makes the ledger, and the topic of what is parked, where they are not there."""
+_OF_REDRIVES = ("allowed_topics", "denied_topics", "allowed_groups", "replication_factor", "dead_letter_retention")
+"""Where a redrive may write; and what it makes the ledger with, and the topic of what is parked."""
 
 _FILTER_HELP = (
     "Only letters that meet this condition; repeat for more: reason=GIVEN_UP, key=…, id=…, from=ISO8601, to=ISO8601, "
@@ -137,7 +138,7 @@ def show(
             console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
 
 
-@with_settings(only=(*_SETTINGS, *_OF_NEW_TOPICS))
+@with_settings(only=(*_SETTINGS, *_OF_REDRIVES))
 def redrive(
     settings: Settings,
     group: Group,
@@ -159,8 +160,9 @@ def redrive(
     A record that the sidecar rejected goes to its REAL_TOPIC at once, whatever time it asked for; --to a schedule topic
     (SCHEDULE_TOPIC_XXXX-wheel, or that of a level) schedules it.
 
-    Run twice, it moves nothing twice; killed, it continues where it stopped when it is run again. Letters that a filter
-    leaves out, and those that cannot be sent, stay.
+    Letters for topics that allowed_topics, denied_topics or allowed_groups keep the sidecar from stay, where the
+    command is given the sidecar's settings. Run twice, it moves nothing twice; killed, it continues where it stopped
+    when it is run again. Letters that a filter leaves out, and those that cannot be sent, stay.
     """
     chosen = _filter(conditions)
     if to is not None and not is_legal_topic_name(settings.topic_names.physical(to)):
@@ -197,6 +199,7 @@ def _dead_letters(settings: Settings) -> Iterator[DeadLetters]:
         yield DeadLetters(
             config,
             names=settings.topic_names,
+            why_not=lambda topic: not_allowed(settings.topic_names, settings, topic),
             replication_factor=settings.replication_factor,
             retention_ms=settings.dead_letter_retention,
         )

@@ -138,6 +138,16 @@ def test_a_message_is_parked_after_so_many_redrives(kafka: Kafka, prefix: str, d
     }
 
 
+def test_the_sidecars_rules_hold_for_a_redrive_that_is_given_its_settings(kafka: Kafka, prefix: str, dlq: Dlq) -> None:
+    orders = kafka.create_topic(f"{prefix}orders")
+    bury(kafka, prefix, 3)
+    for rule in ("--denied-topics=*ders", "--allowed-topics=payments"):
+        told = run("dlq", "redrive", "billing", rule, "--json", *where(kafka, prefix))
+        assert told.returncode == 1
+        assert f"'{orders}' is not among allowed_topics of this sidecar, or is among denied_topics" in told.stdout
+    assert dlq("redrive", "billing")["destinations"] == {orders: 3}
+
+
 @pytest.mark.long
 def test_rejected_records_go_to_their_topic_once_it_is_there(
     kafka: Kafka, prefix: str, sidecar: SidecarProcess, dlq: Dlq

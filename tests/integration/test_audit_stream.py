@@ -70,10 +70,10 @@ class Topics(Cluster):
         reader = spark.readStream.schema(SOURCE)
         return {kind: reader.parquet(self._path("{" + ",".join(of_kind[kind]) + "}")) for kind in of_kind}
 
-    def ingest(self, *destinations: str, levels: DelayLevels = LEVELS) -> Ingest:
+    def ingest(self, *destinations: str, levels: DelayLevels = LEVELS, names: TopicNames = NAMES) -> Ingest:
         """As a process that was started has it."""
         checkpoint = str(self._directory / "checkpoint")
-        job = Job(NAMES, levels, Rules(0, destinations=destinations))
+        job = Job(names, levels, Rules(0, destinations=destinations))
         return Ingest(self._spark, self, job, self.facts, checkpoint, 1_000, self.told.append, lambda: self.at_ms)
 
     def kinds(self) -> list[str]:
@@ -245,6 +245,13 @@ def test_a_table_that_goes_on_with_other_levels_is_told_of(topics: Topics) -> No
     assert told.startswith("levels were 1s 5s 10s 30s 1m, and are 1s 2s from here on")
     topics.ingest(levels=DelayLevels.parse("1s 2s"))
     assert len(topics.told) == 1
+
+
+def test_a_table_does_not_go_on_with_topics_of_other_names(topics: Topics) -> None:
+    topics.ingest().run_available()
+    with pytest.raises(AuditError, match=r"begun for topics named SCHEDULE_TOPIC_XXXX-.* cannot go on with eu\.SCHED"):
+        topics.ingest(names=TopicNames(prefix="eu."))
+    topics.ingest().run_available()
 
 
 def test_a_table_of_all_destinations_does_not_become_one_of_some(topics: Topics) -> None:
