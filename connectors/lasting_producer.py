@@ -17,13 +17,10 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from connectors.clients import Clients
 from connectors.clock import Deadline
 from connectors.event_log import EventLog
+from connectors.in_turns import TURN_S
 from connectors.kafka_errors import is_fatal
 
 _log = EventLog(logging.getLogger(__name__))
-
-_TURN_S = 0.1
-"""confluent-kafka cuts a call that waits for longer than 200 ms into several, and loses a delivery report that comes in
-one behind the fatal error."""
 
 _PURGED_WITHIN_S = 1.0
 """How long the answers to what is given up may take, which no broker gives."""
@@ -78,7 +75,7 @@ class LastingProducer:
         deadline = self._deadline(timeout_s)
         while True:
             told = sum([self._ask(lost, lambda client: client.poll(0)) for lost in self._lost])
-            told += self._ask(self.client, lambda client: client.poll(min(_TURN_S, deadline.left_s)))
+            told += self._ask(self.client, lambda client: client.poll(min(TURN_S, deadline.left_s)))
             self._forget_answered()
             if told or deadline.left_s == 0:
                 return told
@@ -89,7 +86,7 @@ class LastingProducer:
         while True:
             clients = (*self._lost, self.client)
             still_out = sum(
-                [self._ask(each, lambda client: client.flush(min(_TURN_S, deadline.left_s))) for each in clients]
+                [self._ask(each, lambda client: client.flush(min(TURN_S, deadline.left_s))) for each in clients]
             )
             self._forget_answered()
             if not still_out or deadline.left_s == 0:

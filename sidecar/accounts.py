@@ -9,6 +9,7 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from connectors.contract import Place, TopicKind
+from sidecar.cancel_outcomes import CancelOutcome
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.outages import is_postponed
@@ -115,7 +116,7 @@ class Accounts:
             if source.topic == self._names.send_back:
                 self._count_dead_letters(record[TOPIC] for record in records)
 
-    def cancels_decided(self, outcomes: Mapping[int, str]) -> None:
+    def cancels_decided(self, outcomes: Mapping[int, CancelOutcome]) -> None:
         """By the offset of the cancel."""
         for outcome, count in Counter(outcomes.values()).items():
             self._metrics.cancels.labels(outcome).inc(count)

@@ -12,6 +12,14 @@ OUTCOMES_MAX = 100_000
 """Outcomes kept for each partition; the oldest go first."""
 
 
+class CancelOutcome(StrEnum):
+    """What a cancel or a replacement comes to; see `sidecar.dispatch.wheel.decisions`."""
+
+    CANCELLED = "cancelled"
+    TOO_LATE = "too_late"
+    UNKNOWN = "unknown"
+
+
 class NoOutcome(StrEnum):
     """Why there is no outcome to tell."""
 
@@ -27,7 +35,7 @@ class NoOutcome(StrEnum):
 class _Partition:
     def __init__(self, committed: int) -> None:
         self.committed = committed
-        self.outcomes: OrderedDict[int, str] = OrderedDict()
+        self.outcomes: OrderedDict[int, CancelOutcome] = OrderedDict()
 
 
 class CancelOutcomes:
@@ -51,7 +59,7 @@ class CancelOutcomes:
         else:
             known.committed = committed  # what another has decided meanwhile is not undecided here
 
-    def told(self, partition: int, outcomes: Mapping[int, str], committed: int) -> None:
+    def told(self, partition: int, outcomes: Mapping[int, CancelOutcome], committed: int) -> None:
         """A commit has made these outcomes final."""
         known = self._partitions[partition]
         known.outcomes.update(outcomes)
@@ -59,8 +67,8 @@ class CancelOutcomes:
             known.outcomes.popitem(last=False)
         known.committed = committed  # last: whoever finds it passed finds the outcome, too
 
-    def find(self, partition: int, offset: int) -> str | NoOutcome:
-        """``cancelled``, ``too_late`` or ``unknown``; or why that cannot be told. Asks not whose the partition is."""
+    def find(self, partition: int, offset: int) -> CancelOutcome | NoOutcome:
+        """The outcome, or why it cannot be told. Asks not whose the partition is."""
         known = self._partitions.get(partition)
         if known is None:
             return NoOutcome.NOT_ASSIGNED

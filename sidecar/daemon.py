@@ -20,7 +20,7 @@ from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clock import HighWaterClock, SystemClock
 from sidecar.data_dir import DataDir, allow_open_files
 from sidecar.dispatch.batch_limit import BatchLimit
-from sidecar.dispatch.time_counts import TimeCounts, Window
+from sidecar.dispatch.wheel.time_counts import TimeCounts, Window
 from sidecar.errors import ClientsLostError, FencedError, KafkaUnreachableError, StoppedWaitingError, UsageError
 from sidecar.front.process import FrontProcess
 from sidecar.garbage import IdleCollector, tame_collector

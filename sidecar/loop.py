@@ -19,14 +19,14 @@ from sidecar.accounts import Accounts
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clock import HighWaterClock
 from sidecar.dispatch.batch_limit import BatchLimit
-from sidecar.dispatch.clock_ahead import told_early
 from sidecar.dispatch.dequeue_put import DequeuePut
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.refusals import Findings, Refusals, stand_alone
 from sidecar.dispatch.suspects import Suspects
-from sidecar.dispatch.time_counts import TimeCounts, Window
 from sidecar.dispatch.transactions import Refusal, TransactionAbortedError
+from sidecar.dispatch.wheel.clock_ahead import told_early
 from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.time_counts import TimeCounts, Window
 from sidecar.errors import ClientsLostError
 from sidecar.garbage import IdleCollector
 from sidecar.intake.assignment import SOURCE_FAILURES, Assignment

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from connectors.contract import TopicKind
 from sidecar.accounts import Accounts
-from sidecar.cancel_outcomes import CancelOutcomes
+from sidecar.cancel_outcomes import CancelOutcome, CancelOutcomes
 from sidecar.clock import Clock
 from sidecar.dispatch.destinations import Destinations
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
@@ -116,7 +116,7 @@ class SourceMaker:
         copies = Copies.of(topic_id, settings.group_id)
         self._outcomes.opened(partition, start.offset)
 
-        def tell_outcomes(outcomes: Mapping[int, str], committed: int) -> None:
+        def tell_outcomes(outcomes: Mapping[int, CancelOutcome], committed: int) -> None:
             self._outcomes.told(partition, outcomes, committed)
             self._accounts.cancels_decided(outcomes)
 

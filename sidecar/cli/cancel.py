@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from connectors.producer import ScheduleError, check_cancellable
 from connectors.receipt import Receipt
-from sidecar.cancel_outcomes import NoOutcome
+from sidecar.cancel_outcomes import CancelOutcome, NoOutcome
 from sidecar.cli import sidecar_api
 from sidecar.cli.options import with_settings
 from sidecar.cli.scheduling import (
@@ -91,7 +91,7 @@ def cancel(
     if reasons:
         told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
         raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(written)} cancels: {told_once}")
-    if set(outcomes.values()) - {"cancelled"} or len(given) < len(all_given):
+    if set(outcomes.values()) - {CancelOutcome.CANCELLED} or len(given) < len(all_given):
         raise typer.Exit(1)
 
 

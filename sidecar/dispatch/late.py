@@ -56,7 +56,7 @@ class Late:
     def add(self, arrived_ms: int, records: list[Outgoing]) -> None:
         """Records in offset order, none below any that is here."""
         if records:
-            # One offset is one batch's.
+            # Records with one offset stay in one batch: the committed offset cannot stand between them.
             if self._batches and self._batches[-1].records[-1][OFFSET] == records[0][OFFSET]:
                 before = self._batches.pop()
                 self._count(before, -1)

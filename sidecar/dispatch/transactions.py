@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from connectors.in_turns import flush_in_turns
 from sidecar.dispatch.call_thread import Call, Caller, CallThread
 from sidecar.errors import ClientsLostError, FencedError, StoppedWaitingError, UsageError
 
@@ -276,7 +277,7 @@ class AtLeastOnce(_OnOneProducer):
         self._offsets = offsets
 
     def settle(self, *, in_rebalance: bool = False) -> None:
-        while self._serve(self._producer.flush, CALL_TIMEOUT_S):
+        while self._flush():
             if self._is_stopping():
                 raise StoppedWaitingError("flush: kafka does not answer")
         if self._failures:
@@ -307,8 +308,14 @@ class AtLeastOnce(_OnOneProducer):
 
     def abort(self) -> list[Refusal]:
         """Nothing can be taken back; what was refused will be tried again."""
-        self._serve(self._producer.flush, CALL_TIMEOUT_S)
+        self._flush()
         return self._failures[:]
+
+    def _flush(self) -> int:
+        def flush(timeout_s: float) -> int:
+            return flush_in_turns(self._producer.flush, timeout_s)
+
+        return self._serve(flush, CALL_TIMEOUT_S)
 
     def close(self) -> None:
         self._caller.close()

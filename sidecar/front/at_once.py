@@ -31,6 +31,7 @@ from connectors.clients import Clients
 from connectors.clock import Clock, SystemClock
 from connectors.contract import DelayLevels, Headers, TopicNames
 from connectors.dead_letters.errors import NotAnsweredError, RefusedError
+from connectors.in_turns import flush_in_turns
 from connectors.kafka_errors import REFUSALS
 from connectors.pending_receipt import PendingReceipt, Plan
 from connectors.producer import ScheduledProducer
@@ -154,6 +155,10 @@ class TransactionalScheduler(ScheduledProducer):
 
     def _find_client_in_use(self) -> Any:
         return self._producer
+
+    def flush(self, timeout_s: float = ANSWER_WITHIN_S) -> int:
+        """Raises KafkaException where the producer is of no more use."""
+        return flush_in_turns(super().flush, timeout_s)
 
     def begin_record(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> PendingReceipt:
         """Write a record that is none to be scheduled."""

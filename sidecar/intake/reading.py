@@ -97,7 +97,7 @@ class Reading:
         self.left.clear()
 
     def reread(self, consumer: Consumer) -> None:
-        """When it has just been opened: read on from there, whatever has come from elsewhere.
+        """Read from where the partition was opened, and drop what was fetched under an earlier assignment.
 
         Raises:
             ClientsLostError: the consumer does not read this partition.

@@ -24,6 +24,7 @@ from prometheus_client import (
 )
 
 from connectors.contract import ErrorCode, TopicNames
+from sidecar.cancel_outcomes import CancelOutcome
 from sidecar.observability.health import Health, Paused
 from sidecar.observability.metric_types import BatchHistogram, BoundedLabel
 
@@ -282,7 +283,7 @@ class Metrics:
         GCCollector(registry=registry)
         for counter, labels in (
             (self.transactions, ("committed", "aborted")),
-            (self.cancels, ("cancelled", "too_late", "unknown")),
+            (self.cancels, tuple(CancelOutcome)),
             (self.clock_steps, ("back", "forward")),
             (self.rebalances, ("assigned", "revoked", "lost")),
             (self.rejected, tuple(ErrorCode)),

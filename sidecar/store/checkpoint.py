@@ -64,13 +64,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     group_id: str
     partition: NotNegative
     plan: str
-    """Fingerprint of what decides when a record is due: roll window, precision, level table, parser version."""
+    """How the files are laid out, by slots, precision and parser version: `Owner.layout`."""
     slots_total: Positive
     precision_ms: Positive
     wheel_crc: Crc32 | None
     """zlib.crc32 of the wheel's file as a clean stop left it; None: it is in use, and is rebuilt from the timer log."""
     extra: dict[str, Any] = {}
-    """The caller's own, of what JSON can hold."""
+    """What the store and its partition add, of what JSON can hold; a reader takes what it does not know for nothing."""
 
 
 def save(path: Path, checkpoint: Checkpoint, fs: FileSystem, *, durable: bool = True) -> None:

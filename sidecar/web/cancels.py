@@ -1,12 +1,12 @@
 """``GET /api/v1/cancels/{partition}/{offset}``: what became of a cancel."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
-from sidecar.cancel_outcomes import CancelOutcomes, NoOutcome
+from sidecar.cancel_outcomes import CancelOutcome, CancelOutcomes, NoOutcome
 from sidecar.observability.health import Health
 from sidecar.web.problems import Kind, ProblemError, described
 
@@ -17,7 +17,7 @@ class OutcomeAnswer(BaseModel):
     topic: str
     partition: int
     offset: int
-    outcome: Literal["cancelled", "too_late", "unknown"]
+    outcome: CancelOutcome
 
 
 Number = Annotated[int, Path(ge=0, lt=2**63)]
@@ -36,7 +36,7 @@ def cancels_router(outcomes: CancelOutcomes, health: Health) -> APIRouter:
     def wheel_partitions() -> list[int]:
         return sorted(number for topic, number in health.places if topic == outcomes.topic)
 
-    def look(partition: int, offset: int) -> str | NoOutcome:
+    def look(partition: int, offset: int) -> CancelOutcome | NoOutcome:
         return outcomes.find(partition, offset) if partition in wheel_partitions() else NoOutcome.NOT_ASSIGNED
 
     @router.get(

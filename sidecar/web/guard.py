@@ -123,6 +123,11 @@ class Guard:
             if problem.kind is Kind.UNAUTHORISED:
                 await asyncio.sleep(WRONG_TOKEN_AFTER_S)
             await problem.response()(scope, receive, send)
+        except asyncio.CancelledError:  # the server stops, and has waited for as long as it may
+            if not answer.has_begun:
+                stops = ProblemError(Kind.UNKNOWN_OUTCOME, "the sidecar stops, and cannot wait for the outcome")
+                await stops.response()(scope, receive, send)
+            raise
 
     def _check(self, scope: Scope) -> None:
         """What the head of the request tells. Raises ProblemError."""

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from sidecar.clock import Clock
-from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
+from sidecar.dispatch.wheel.time_counts import BUCKETS_MAX, TimeCounts, Window
 from sidecar.observability.history import History, Point
 from sidecar.settings import Settings
 from sidecar.status import Part, Reporter

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from sidecar.clock import Clock
-from sidecar.dispatch.time_counts import TimeCounts, Window
+from sidecar.dispatch.wheel.time_counts import TimeCounts, Window
 from sidecar.kafka.backlog import Backlog
 from sidecar.observability.history import Point
 from sidecar.settings import Settings

@@ -22,7 +22,7 @@ from connectors.receipt import Receipt
 from connectors.schedule_record import cancel_headers, carried, when
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clock import SystemClock
-from sidecar.dispatch.time_counts import Window
+from sidecar.dispatch.wheel.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.at_once import Done, Work
 from sidecar.front.kafka import FrontKafka

@@ -14,7 +14,7 @@ from sidecar.dispatch import outages
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.transactions import ExactlyOnce, TransactionAbortedError
 from sidecar.dispatch.wheel import intake_pause, taking_out
-from sidecar.dispatch.wheel.cancels import Cancels, Pending
+from sidecar.dispatch.wheel.cancels import CancelRead, Cancels
 from sidecar.dispatch.wheel.checkpoints import WheelCheckpoints
 from sidecar.dispatch.wheel.copies import WheelCopies
 from sidecar.dispatch.wheel.intake import WheelIntake
@@ -173,7 +173,7 @@ def cancels_are_not_kept_for_roll_copies(patch: Patch) -> None:
 def tombstones_are_not_kept(patch: Patch) -> None:
     copy_read = Cancels.copy_read
 
-    def without_trace(self: Cancels, schedule: Schedule, offset: int) -> Pending | None:
+    def without_trace(self: Cancels, schedule: Schedule, offset: int) -> CancelRead | None:
         hit = copy_read(self, schedule, offset)
         self._tombstones.clear()
         return hit

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch.time_counts import Window
 from sidecar.dispatch.wheel.partition import WheelPartition
+from sidecar.dispatch.wheel.time_counts import Window
 from sidecar.loop import Loop
 from sidecar.pending import PendingQuery
 from sidecar.store.errors import CorruptFile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from sidecar.dispatch.wheel.cancels import Cancels, Pending, Tombstone
+from sidecar.dispatch.wheel.cancels import CancelRead, Cancels, Tombstone
 from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
 from sidecar.intake.parse_wheel import Cancel, Schedule
 from sidecar.store.timer_log import TimerLog
@@ -53,8 +53,8 @@ def test_of_a_cancel_that_stays_in_force_no_more_is_held_than_it_says(tmp_path: 
     assert held_bytes < 100 * 5_000
 
 
-def cancel(offset: int) -> Pending:
-    return Pending(offset, Cancel(b"%d" % offset, None, None))
+def cancel(offset: int) -> CancelRead:
+    return CancelRead(offset, Cancel(b"%d" % offset, None, None))
 
 
 def test_the_lowest_offset_in_force_is_known_without_a_look_at_all_of_them() -> None:
@@ -84,7 +84,7 @@ def test_what_goes_out_of_force_is_needed_no_more() -> None:
 def test_a_copy_that_is_read_again_and_again_is_noted_once() -> None:
     """The intake reads on from the first record that finds no room, once a second for as long as the disk is full."""
     cancels = Cancels(END, [Tombstone(1, 3)])
-    cancels.keep(Pending(1, Cancel(b"m", None, None)), 1)
+    cancels.keep(CancelRead(1, Cancel(b"m", None, None)), 1)
     for _ in range(10):
         for offset in (3, 4):
             assert cancels.copy_read(copy_of(0), offset) is not None

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidecar.cancel_outcomes import CancelOutcomes
 from sidecar.clock import SystemClock
-from sidecar.dispatch.time_counts import Window
+from sidecar.dispatch.wheel.time_counts import Window
 from sidecar.front.app import make_front
 from sidecar.front.kafka import FrontKafka
 from sidecar.observability.health import Health

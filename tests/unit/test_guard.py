@@ -605,6 +605,17 @@ def test_a_request_that_takes_too_long_is_given_up(serve: Serve) -> None:
     assert (status, kind(problem)) == (503, "unknown-outcome")
 
 
+def test_a_stop_tells_those_who_wait_that_the_outcome_is_not_known(app: App) -> None:
+    with WebServer(lambda: Guard(app, None, Limits()), listen("127.0.0.1", 0)) as server, ExitStack() as stack:
+        host, _, port = server.address.rpartition(":")
+        waiting = stack.enter_context(connected((host, int(port))))
+        waiting.sendall(head(path=SLOW))
+        wait_until(lambda: app.asked == [SLOW], "it is under way")
+        server.close()
+        status, _, body = read(waiting)
+    assert (status, kind(json.loads(body))) == (503, "unknown-outcome")
+
+
 def test_pages_that_watch_take_no_place_and_are_counted(serve: Serve) -> None:
     place = serve(places=1, streams_max=2, done_within_s=5.0)
     with ExitStack() as stack:

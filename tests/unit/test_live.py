@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from sidecar.clock import SystemClock
-from sidecar.dispatch.time_counts import BUCKETS_MAX, TimeCounts, Window
+from sidecar.dispatch.wheel.time_counts import BUCKETS_MAX, TimeCounts, Window
 from sidecar.kafka.backlog import Backlog, PlaceBacklog
 from sidecar.observability.health import Health
 from sidecar.observability.history import History

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.dispatch import time_counts
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
+from sidecar.dispatch.wheel import time_counts
 from sidecar.dispatch.wheel.ready import Ready
+from sidecar.dispatch.wheel.time_counts import TimeCounts, Window, count_by_time
 from sidecar.store.timer_store import TimerStore
 from tests.support.timer_store import PRECISION_MS, a_store, put, record
 

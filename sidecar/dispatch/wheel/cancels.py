@@ -23,8 +23,11 @@ from sidecar.intake.parse_wheel import Cancel, Replace, Schedule
 BEYOND_ALL_OFFSETS = 2**63
 
 
-class Pending(NamedTuple):
-    """A cancel in force. Of a replacement, with all that its message needs; of others there may be millions."""
+class CancelRead(NamedTuple):
+    """A cancel or a replacement as it was read, with its offset; a replacement with the record that it came in, too.
+
+    Small: there may be millions of cancels in force.
+    """
 
     offset: int
     request: Cancel | Replace
@@ -50,7 +53,7 @@ class Cancels:
     Args:
         known_from: the log's end when the partition was assigned; below it, copies may be of an earlier process.
         buried: offsets of replacements whose message is among the dead letters.
-        open_from: for no cancel before it a copy may come.
+        open_from: no roll copy can still arrive for a cancel below this offset.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Cancels:
         self._known_from = known_from
         self._open_from = open_from
         self._buried = set(buried)
-        self._in_force: dict[bytes, list[Pending]] = {}
+        self._in_force: dict[bytes, list[CancelRead]] = {}
         self._lowest_in_force: int | None = BEYOND_ALL_OFFSETS
         """The lowest offset of them; None: it has to be looked for."""
         self._on_their_way: Counter[bytes] = Counter()
@@ -67,7 +70,7 @@ class Cancels:
         """Ids of the messages that replacements in force may bring."""
         self._tombstones = {tombstone.offset: tombstone for tombstone in tombstones}
         """By the copy's offset: it is read again and again while the intake waits for room."""
-        self._in_doubt: dict[int, Pending] = {}
+        self._in_doubt: dict[int, CancelRead] = {}
         """Replacements that have found something and may have been carried out before, by offset."""
         self._replacing: set[int] = set()
         """Offsets of the replacements in force."""
@@ -88,7 +91,7 @@ class Cancels:
         """Whether a copy with this id has been written and is not read yet."""
         return uniq_key in self._on_their_way
 
-    def keep(self, pending: Pending, position: int) -> bool:
+    def keep(self, pending: CancelRead, position: int) -> bool:
         """Keep a cancel in force where a copy for it may come; whether one may."""
         if isinstance(pending.request, Replace) and pending.offset < self._known_from:
             self._named.setdefault(_message_of(pending.request.schedule), []).append(pending.offset)
@@ -103,7 +106,7 @@ class Cancels:
             self._replacing.add(pending.offset)
         return True
 
-    def _out_of_force(self, pending: Pending) -> None:
+    def _out_of_force(self, pending: CancelRead) -> None:
         entries = self._in_force[pending.uniq_key]
         entries.remove(pending)
         if not entries:
@@ -128,7 +131,7 @@ class Cancels:
             self._lowest_in_force = min(offsets, default=BEYOND_ALL_OFFSETS)
         return self._lowest_in_force
 
-    def takes_out(self, replacement: Pending) -> Pending | None:
+    def takes_out(self, replacement: CancelRead) -> CancelRead | None:
         """The first cancel in force that takes the replacement's message out before it has been sent."""
         if not isinstance(replacement.request, Replace):
             return None
@@ -140,7 +143,7 @@ class Cancels:
         ]
         return min(hits, key=lambda pending: pending.offset, default=None)
 
-    def no_doubt(self, cancels: Sequence[Pending]) -> list[Pending]:
+    def no_doubt(self, cancels: Sequence[CancelRead]) -> list[CancelRead]:
         """Which of these cancels take out the message of a replacement in doubt; it is in doubt no longer then."""
         takers = []
         for offset, doubted in list(self._in_doubt.items()):
@@ -157,12 +160,12 @@ class Cancels:
                     break
         return takers
 
-    def doubt(self, pending: Pending) -> None:
+    def doubt(self, pending: CancelRead) -> None:
         """A replacement from before the committed offset has found something."""
         if pending.offset not in self._carried_out:
             self._in_doubt[pending.offset] = pending
 
-    def copy_read(self, schedule: Schedule, offset: int) -> Pending | None:
+    def copy_read(self, schedule: Schedule, offset: int) -> CancelRead | None:
         """A roll copy has come: the first cancel that takes it out, if there is one."""
         hit = None
         if offset < self._known_from:
@@ -191,7 +194,7 @@ class Cancels:
                 return named
         return offset
 
-    def is_buried(self, replacement: Pending) -> bool:
+    def is_buried(self, replacement: CancelRead) -> bool:
         """Whether its message is among the dead letters: it is carried out."""
         return replacement.offset in self._buried
 
@@ -208,7 +211,7 @@ class Cancels:
         if offset >= self._known_from and uniq_key in self._on_their_way:  # else an earlier process has written it
             self.not_rolled(uniq_key)
 
-    def expire(self, position: int) -> Iterator[Pending]:
+    def expire(self, position: int) -> Iterator[CancelRead]:
         """End the cancels that no copy can come for any more, and yield them."""
         if position < self._known_from:
             return
@@ -223,7 +226,7 @@ class Cancels:
             elif isinstance(pending.request, Replace):
                 brought.add(pending.request.schedule.uniq_key)
 
-    def resolve(self, position: int) -> list[Pending]:
+    def resolve(self, position: int) -> list[CancelRead]:
         """Replacements in doubt that turn out not to have been carried out."""
         if position < self._known_from or not self._in_doubt:
             return []
@@ -261,7 +264,7 @@ class Cancels:
         """Whether it is to be found out of a replacement that has found something whether it had been carried out."""
         return bool(self._in_doubt)
 
-    def is_in_force(self, replacement: Pending) -> bool:
+    def is_in_force(self, replacement: CancelRead) -> bool:
         """Whether a copy may still come that it takes out."""
         return replacement.offset in self._replacing
 

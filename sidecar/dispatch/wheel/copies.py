@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from connectors.contract import Headers
 from connectors.header_names import REAL_QID, REAL_TOPIC, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.wheel.cancels import Pending
+from sidecar.dispatch.wheel.cancels import CancelRead
 from sidecar.intake.copies import Copied, Copies
 from sidecar.intake.parse_wheel import Replace, Schedule
 from sidecar.records import BROUGHT_DUE_MS, HEADERS, TOPIC, Outgoing
@@ -34,7 +34,7 @@ class WheelCopies:
         _, _, key, value, _, act_ms, offset, source_headers = record
         return self._topic, self._partition, key, value, self._headers(schedule, copied), act_ms, offset, source_headers
 
-    def brought(self, replacement: Pending, deciding_offset: int) -> Outgoing:
+    def brought(self, replacement: CancelRead, deciding_offset: int) -> Outgoing:
         """A replacement's message, as a copy of its record that has not rolled yet.
 
         As with a roll, a cancel between the two is still able to take it out.

@@ -11,16 +11,15 @@ end of the log up to which such a copy may come. One of what is in the transacti
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sidecar.dispatch.wheel.cancels import Cancels, Pending
+from sidecar.cancel_outcomes import CancelOutcome
+from sidecar.dispatch.wheel.cancels import CancelRead, Cancels
 from sidecar.intake.parse_wheel import Replace
-
-CANCELLED, TOO_LATE, UNKNOWN = "cancelled", "too_late", "unknown"
 
 
 class Decision(NamedTuple):
     """Final when the committed offset has passed the record that has decided it."""
 
-    outcome: str
+    outcome: CancelOutcome
     deciding_offset: int
 
 
@@ -29,12 +28,13 @@ class Decisions:
 
     Args:
         replay_until: the offset that was committed at the start; what lies below has been decided before.
-        hit_before: offsets of cancels from there on that had taken something out, which may not be found again.
+        hit_before: offsets of cancels from there on that had taken something out before the restart: they count as
+            hits, although what is read again may hold nothing for them.
         bring: called with a replacement to be carried out and the offset of the record that has decided it.
     """
 
     def __init__(
-        self, cancels: Cancels, replay_until: int, hit_before: set[int], bring: Callable[[Pending, int], None]
+        self, cancels: Cancels, replay_until: int, hit_before: set[int], bring: Callable[[CancelRead, int], None]
     ) -> None:
         self._cancels = cancels
         self._replay_until = replay_until
@@ -51,7 +51,7 @@ class Decisions:
 
     def applied(
         self,
-        cancels: Sequence[Pending],
+        cancels: Sequence[CancelRead],
         hits: Mapping[int, int],
         position: int,
         now_ms: int,
@@ -74,25 +74,25 @@ class Decisions:
             kept = self._cancels.keep(pending, position)
             if pending.offset < self._replay_until:
                 if pending.offset in found and self._is_in_doubt(pending):
-                    self._decide(CANCELLED, pending, pending.offset)
+                    self._decide(CancelOutcome.CANCELLED, pending, pending.offset)
                 continue
             if pending.offset in found:
-                self._decide(CANCELLED, pending, pending.offset)
+                self._decide(CancelOutcome.CANCELLED, pending, pending.offset)
             elif not kept:
                 self._decide(_missed(pending, now_ms), pending, pending.offset)
             if not kept:
                 self._has_hit.discard(pending.offset)
 
-    def copy_taken_out(self, pending: Pending, offset: int) -> None:
+    def copy_taken_out(self, pending: CancelRead, offset: int) -> None:
         """A cancel in force has taken out the copy at this offset."""
         if offset >= self._replay_until or self._is_in_doubt(pending):
-            self._decide(CANCELLED, pending, offset)
+            self._decide(CancelOutcome.CANCELLED, pending, offset)
 
     def expire(self, position: int, now_ms: int) -> None:
         """Decide on those that nothing can come for any more."""
         resolved = self._cancels.resolve(position)
         for pending in resolved:
-            self._decide(CANCELLED, pending, position - 1, is_certain=True)
+            self._decide(CancelOutcome.CANCELLED, pending, position - 1, is_certain=True)
         for pending in self._cancels.expire(position):
             if pending.offset >= self._replay_until:
                 self._decide(_missed(pending, now_ms), pending, pending.offset)
@@ -101,7 +101,9 @@ class Decisions:
             if not self._cancels.is_in_force(pending):
                 self._has_hit.discard(pending.offset)
 
-    def _decide(self, outcome: str, pending: Pending, deciding_offset: int, *, is_certain: bool = False) -> None:
+    def _decide(
+        self, outcome: CancelOutcome, pending: CancelRead, deciding_offset: int, *, is_certain: bool = False
+    ) -> None:
         """Once: one that has hit and stays in force may hit again, where ids are reused, and ends in force.
 
         Args:
@@ -109,23 +111,23 @@ class Decisions:
         """
         if pending.offset in self._has_hit:
             return
-        if isinstance(pending.request, Replace) and outcome == CANCELLED:
+        if isinstance(pending.request, Replace) and outcome == CancelOutcome.CANCELLED:
             if self._cancels.is_buried(pending):
                 return
             taker = self._cancels.takes_out(pending)
             if taker is not None:
-                self._decide(CANCELLED, taker, deciding_offset)
+                self._decide(CancelOutcome.CANCELLED, taker, deciding_offset)
             elif not is_certain and self._is_in_doubt(pending):
                 self._cancels.doubt(pending)
                 return
             else:
                 self._bring(pending, deciding_offset)
-        if outcome == CANCELLED:
+        if outcome == CancelOutcome.CANCELLED:
             self._has_hit.add(pending.offset)
         if is_certain or deciding_offset >= self._replay_until:  # else it has been told by an earlier process
             self._decided[pending.offset] = Decision(outcome, deciding_offset)
 
-    def _is_in_doubt(self, pending: Pending) -> bool:
+    def _is_in_doubt(self, pending: CancelRead) -> bool:
         """Whether a replacement was read by an earlier process, which may have carried it out."""
         is_old = isinstance(pending.request, Replace) and pending.offset < self._replay_until
         return is_old and pending.offset not in self._has_hit
@@ -138,7 +140,7 @@ class Decisions:
             del self._decided[offset]
             self._has_hit.discard(offset)
 
-    def confirm(self, committed: int) -> dict[int, str]:
+    def confirm(self, committed: int) -> dict[int, CancelOutcome]:
         """The transaction in hand is final; which outcomes are final with it."""
         self._hits_ahead = {offset: hit for offset, hit in self._hits_ahead.items() if offset >= committed}
         final = {o: decision.outcome for o, decision in self._decided.items() if decision.deciding_offset < committed}
@@ -161,7 +163,7 @@ class Decisions:
         """
         return tuple(sorted(offset for offset, hit in self._hits_ahead.items() if hit < committed <= offset))
 
-    def _note_ahead(self, cancels: Sequence[Pending], found: Mapping[int, int], *, is_behind: bool) -> None:
+    def _note_ahead(self, cancels: Sequence[CancelRead], found: Mapping[int, int], *, is_behind: bool) -> None:
         for pending in cancels:
             is_behind = is_behind or isinstance(pending.request, Replace)  # its message will wait
             # While records are read again nothing is committed: what is below the commit before needs no remembering.
@@ -169,9 +171,9 @@ class Decisions:
                 self._hits_ahead[pending.offset] = found[pending.offset]
 
 
-def _missed(pending: Pending, now_ms: int) -> str:
+def _missed(pending: CancelRead, now_ms: int) -> CancelOutcome:
     """Nothing was pending: sent already, as far as the cancel tells, or never heard of."""
     if isinstance(pending.request, Replace):
-        return TOO_LATE
+        return CancelOutcome.TOO_LATE
     deliver_ms = pending.request.deliver_ms
-    return TOO_LATE if deliver_ms is not None and deliver_ms <= now_ms else UNKNOWN
+    return CancelOutcome.TOO_LATE if deliver_ms is not None and deliver_ms <= now_ms else CancelOutcome.UNKNOWN

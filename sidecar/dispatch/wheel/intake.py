@@ -22,9 +22,10 @@ from confluent_kafka import Message
 from connectors.contract import Headers
 from connectors.header_names import TIMER_ENQUEUE_MS, TIMER_OUT_MS, TIMER_ROLL_TIMES, UNIQ_KEY
 from connectors.kafka import BY_KEY
-from sidecar.dispatch.clock_ahead import ClockAhead
+from sidecar.cancel_outcomes import CancelOutcome
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.wheel.cancels import BEYOND_ALL_OFFSETS, Cancels, Pending
+from sidecar.dispatch.wheel.cancels import BEYOND_ALL_OFFSETS, CancelRead, Cancels
+from sidecar.dispatch.wheel.clock_ahead import ClockAhead
 from sidecar.dispatch.wheel.copies import WheelCopies
 from sidecar.dispatch.wheel.decisions import Decisions
 from sidecar.dispatch.wheel.in_hand import InHand
@@ -192,7 +193,7 @@ class WheelIntake:
     def _behind_hits(self) -> int:
         return max([self._replay_until, *(hit + 1 for hit in self._hit_before)])
 
-    def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, str]:
+    def confirm(self, watermark: tuple[int, int], committed: int) -> dict[int, CancelOutcome]:
         """The transaction in hand is final, and the progress with it.
 
         Returns:
@@ -321,9 +322,9 @@ class WheelIntake:
             self._reject(request, message, headers, offset, now_ms)
             return True
         if isinstance(request, Cancel):
-            return self._stage_cancel(Pending(offset, request), now_ms)
+            return self._stage_cancel(CancelRead(offset, request), now_ms)
         if isinstance(request, Replace):
-            return self._stage_cancel(Pending(offset, request, message.key(), message.value(), headers), now_ms)
+            return self._stage_cancel(CancelRead(offset, request, message.key(), message.value(), headers), now_ms)
         self._schedule(request, plan, message, headers, offset, timestamp_ms, now_ms)
         return True
 
@@ -333,7 +334,7 @@ class WheelIntake:
             self._apply_cancels_before(offset, now_ms)
             self._arriving.append((rejection, BY_KEY, message.key(), message.value(), [], now_ms, offset, headers))
 
-    def _stage_cancel(self, pending: Pending, now_ms: int) -> bool:
+    def _stage_cancel(self, pending: CancelRead, now_ms: int) -> bool:
         """Stage a cancel or a replacement; False: it has to be read again, with all that follows it."""
         staging, offset, request = self._staging, pending.offset, pending.request
         self.has_cancels = True
@@ -465,7 +466,7 @@ class WheelIntake:
         self.decisions.copy_taken_out(hit, offset)
         return True
 
-    def _bring(self, replacement: Pending, deciding_offset: int) -> None:
+    def _bring(self, replacement: CancelRead, deciding_offset: int) -> None:
         """A replacement is carried out: its message goes out.
 
         That of one from before the start first of all: what it has taken out is below the committed offset, and were

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import Message
 
-from sidecar.dispatch.clock_ahead import told_early
+from sidecar.cancel_outcomes import CancelOutcome
 from sidecar.dispatch.late import Late
 from sidecar.dispatch.outages import Outages
-from sidecar.dispatch.time_counts import TimeCounts, Window, count_by_time
 from sidecar.dispatch.wheel.cancels import Cancels
 from sidecar.dispatch.wheel.checkpoints import WheelCheckpoints, tombstones_of, topic_names_of
+from sidecar.dispatch.wheel.clock_ahead import told_early
 from sidecar.dispatch.wheel.copies import WheelCopies
 from sidecar.dispatch.wheel.figures import WheelFigures
 from sidecar.dispatch.wheel.in_hand import InHand
@@ -35,6 +35,7 @@ from sidecar.dispatch.wheel.ready import Ready
 from sidecar.dispatch.wheel.staging import Staging
 from sidecar.dispatch.wheel.start_gate import Stage, StartGate
 from sidecar.dispatch.wheel.taking_out import TakingOut
+from sidecar.dispatch.wheel.time_counts import TimeCounts, Window, count_by_time
 from sidecar.dispatch.wheel.view import WheelView
 from sidecar.intake.copies import Copies
 from sidecar.intake.parse_wheel import WheelParser
@@ -104,7 +105,7 @@ class WheelPartition:
         owner: Owner,
         fs: FileSystem,
         now_ms: int,
-        tell_outcomes: Callable[[Mapping[int, str], int], None],
+        tell_outcomes: Callable[[Mapping[int, CancelOutcome], int], None],
         monotonic_ms: Callable[[], float] | None = None,
         was_unreadable: bool = False,
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sidecar.dispatch.wheel.cancels import Pending
+from sidecar.dispatch.wheel.cancels import CancelRead
 from sidecar.dispatch.wheel.ready import Joined, Ready
 from sidecar.dispatch.wheel.taking_out import Named, TakingOut
 from sidecar.dispatch.wheel.view import WheelView
@@ -30,7 +30,7 @@ class Staging:
     def __init__(self, store: TimerStore, ready: Ready, view: WheelView, taking_out: TakingOut) -> None:
         self.schedules: list[Staged] = []
         """In the order of their offsets. Always this same list: others may keep hold of it and append to it."""
-        self.cancels: list[Pending] = []
+        self.cancels: list[CancelRead] = []
         """In the order of their offsets. Always this same list, but added to with `cancel` alone."""
         self._brought: set[bytes] = set()
         """Ids of the messages that replacements among them bring."""
@@ -58,7 +58,7 @@ class Staging:
         """Whether one of them brings a message with this id: what names that has to be applied after it."""
         return uniq_key in self._brought
 
-    def cancel(self, pending: Pending) -> None:
+    def cancel(self, pending: CancelRead) -> None:
         """Add a cancel or a replacement."""
         self.cancels.append(pending)
         if isinstance(pending.request, Replace):
@@ -74,7 +74,7 @@ class Staging:
 
     def take_in(
         self, watermark: tuple[int, int], *, within_quota: bool
-    ) -> Iterator[tuple[list[Pending], dict[int, int]]]:
+    ) -> Iterator[tuple[list[CancelRead], dict[int, int]]]:
         """Put the schedules on disk and take out what the cancels name: in one write, or in as few as the store takes.
 
         Yields:
@@ -119,7 +119,7 @@ class Staging:
         return bisect_left(self.cancels, offset, key=lambda pending: pending.offset)
 
     def _write(
-        self, schedules: list[Staged], cancels: Sequence[Pending], watermark: tuple[int, int], *, within_quota: bool
+        self, schedules: list[Staged], cancels: Sequence[CancelRead], watermark: tuple[int, int], *, within_quota: bool
     ) -> dict[int, int]:
         if not cancels:
             self._store_all(schedules, None, within_quota=within_quota)

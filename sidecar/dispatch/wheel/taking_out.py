@@ -7,7 +7,7 @@ import numpy as np
 
 from connectors.header_names import UNIQ_KEY
 from sidecar.dispatch.late import Late
-from sidecar.dispatch.wheel.cancels import Pending, speaks_of
+from sidecar.dispatch.wheel.cancels import CancelRead, speaks_of
 from sidecar.dispatch.wheel.ready import Ready
 from sidecar.records import DUE_MS, HEADERS, OFFSET, TOPIC, Outgoing, Rejection, decode_record
 from sidecar.store.errors import StoreError
@@ -19,10 +19,10 @@ from sidecar.store.timer_store import Loaded, TimerStore
 class Named:
     """What some cancels name, and what they have hit of it."""
 
-    def __init__(self, cancels: Sequence[Pending]) -> None:
+    def __init__(self, cancels: Sequence[CancelRead]) -> None:
         self.hits: dict[int, int] = {}
         """By the offset of each cancel that has taken something out, the lowest offset of what it has."""
-        self._by_id: dict[bytes, list[Pending]] = {}
+        self._by_id: dict[bytes, list[CancelRead]] = {}
         for pending in cancels:
             self._by_id.setdefault(pending.uniq_key, []).append(pending)
 
