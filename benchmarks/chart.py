@@ -2,6 +2,7 @@
 
 docs/images/benchmarks.svg          every rate as a share of its floor, with the spread
 docs/explanation/compared.md        the table of figures, Timewheel's column among them
+README.md                           the figures that people ask for first
 
 The same figures give the same bytes: a test holds that neither is out of date.
 """
@@ -16,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks import compared, results
+from benchmarks import compared, in_short, results
 from benchmarks.figures import RATE
 from benchmarks.rows import ROWS
 
@@ -124,6 +125,8 @@ def main() -> None:
     print(SVG)
     compared.PAGE.write_text(compared.with_table(compared.PAGE.read_text(), told))
     print(compared.PAGE)
+    in_short.PAGE.write_text(in_short.with_sentence(in_short.PAGE.read_text(), told))
+    print(in_short.PAGE)
 
 
 if __name__ == "__main__":

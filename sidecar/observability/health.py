@@ -325,8 +325,8 @@ class Health:
             return None
         return Cause(
             f"Kafka keeps taking the transactional ids of '{self.identity}' away",
-            "look for a second sidecar with this instance_id, and give each its own; without one, raise "
-            "transaction_timeout",
+            "look for a second sidecar with this instance_id, or one whose group_id and instance_id together read the "
+            "same, and give each its own; without one, raise transaction_timeout",
         )
 
     def verdict(self) -> Verdict:

@@ -109,7 +109,7 @@ class Metrics:
         registry.register(self.lateness)
         self.behind = Gauge(
             "timewheel_behind_seconds",
-            "How long the oldest due record has been due; 0: nothing is due.",
+            "How long the oldest due record has been due, of partitions that are open; 0: nothing is due.",
             registry=registry,
         )
 
@@ -128,7 +128,8 @@ class Metrics:
         )
         self.uncommitted = Gauge(
             "timewheel_uncommitted_offsets",
-            "Consumer lag: offsets from the committed one to the log's end; of a level all that waits.",
+            "Consumer lag: offsets from the committed one to the log's end; of a level all that waits. Of partitions "
+            "that are open: those that are stopped or fail have metrics of their own.",
             ["queue"],
             registry=registry,
         )

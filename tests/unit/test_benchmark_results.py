@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chart, compared, report, results
+from benchmarks import chart, compared, in_short, report, results
 from benchmarks.figures import CPU, RATE, Pair, Result
 from benchmarks.rows import ROWS
 from benchmarks.workload import Load
@@ -70,6 +70,8 @@ def test_the_chart_and_the_table_are_up_to_date() -> None:
     assert chart.SVG.read_text() == chart.chart(committed), "run 'make docs'"
     page = compared.PAGE.read_text()
     assert page == compared.with_table(page, committed), "run 'make docs'"
+    page = in_short.PAGE.read_text()
+    assert page == in_short.with_sentence(page, committed), "run 'make docs'"
 
 
 def test_the_chart_has_a_bar_for_each_rate_and_the_same_figures_give_the_same_bytes(tmp_path: Path) -> None:
