@@ -34,7 +34,7 @@ from connectors.dead_letters.errors import (
     TakenOverError,
 )
 from connectors.dead_letters.ledger import Ledger
-from connectors.dead_letters.letter import DeadLetter, Filter, FilterError, Reason
+from connectors.dead_letters.letter import DeadLetter, Filter, FilterError, LetterCursor, Reason
 from connectors.dead_letters.offsets import Offsets
 from connectors.dead_letters.plan import Move, Planner
 from connectors.dead_letters.redrive import BATCH, Pace, Redrive, Redriven
@@ -48,6 +48,7 @@ __all__ = [
     "DeadLettersError",
     "Filter",
     "FilterError",
+    "LetterCursor",
     "Move",
     "NoSuchGroupError",
     "NotAnsweredError",
@@ -99,8 +100,8 @@ class Page(NamedTuple):
     """Dead letters, and where the next page begins."""
 
     letters: list[DeadLetter]
-    next: tuple[int, int] | None
-    """Partition and offset for `browse`; None: that was the last page."""
+    next: LetterCursor | None
+    """For `browse`; None: that was the last page."""
     redriven: int = 0
     """How many have been left out because they have been redriven."""
 
@@ -217,12 +218,12 @@ class DeadLetters:
                         passed += 1
                         redriven_count += is_meant
                         if passed == look_at:
-                            return Page(letters, (partition, letter.offset + 1), redriven_count)
+                            return Page(letters, LetterCursor(partition, letter.offset + 1), redriven_count)
                         continue
                     size_bytes += letter.size_bytes
                     is_full = max_bytes is not None and size_bytes > max_bytes and bool(letters)
                     if is_full or len(letters) == limit:
-                        return Page(letters, (partition, letter.offset), redriven_count)
+                        return Page(letters, LetterCursor(partition, letter.offset), redriven_count)
                     letters.append(letter)
         return Page(letters, None, redriven_count)
 

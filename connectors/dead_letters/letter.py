@@ -5,6 +5,7 @@ topic and says where it is from (``RETRY_TOPIC``). A rejected one never got as f
 it, with the reason (``ERROR_CODE``) and the coordinates of the record (``ERROR_TOPIC``, …).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -26,6 +27,26 @@ Told = Mapping[str, bytes | None]
 """Headers by name; of one that comes twice the last."""
 
 _DIGITS_MAX = 18
+
+
+class LetterCursor(NamedTuple):
+    """A dead letter's place in its topic, where a page begins; as text ``PARTITION-OFFSET``."""
+
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> "LetterCursor":
+        """What `str` writes. Raises ValueError, which says how it looks."""
+        if re.fullmatch(LETTER_CURSOR_PATTERN, text) is None:
+            raise ValueError(f"'{text}' is not PARTITION-OFFSET, such as 0-42")
+        return cls(*map(int, text.split("-")))
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+LETTER_CURSOR_PATTERN = r"^[0-9]{1,10}-[0-9]{1,18}$"
 
 
 class Reason(StrEnum):

@@ -51,12 +51,23 @@ class Redriven:
     """By the reason that there is no way out."""
     done_before: int = 0
     """Letters that an earlier redrive has moved."""
-    not_meant: int = 0
+    filtered_out: int = 0
     """Letters that the filter leaves out."""
 
     @property
     def seen(self) -> int:
-        return self.moved.total() + self.parked + self.stayed.total() + self.done_before + self.not_meant
+        return self.moved.total() + self.parked + self.stayed.total() + self.done_before + self.filtered_out
+
+    def to_dict(self, reasons_max: int | None = None) -> dict[str, Any]:
+        """As JSON has it; of the reasons, so many that are the most frequent."""
+        return {
+            "redriven": self.moved.total(),
+            "destinations": dict(self.moved),
+            "parked": self.parked,
+            "stayed": [{"reason": reason, "count": count} for reason, count in self.stayed.most_common(reasons_max)],
+            "done_before": self.done_before,
+            "filtered_out": self.filtered_out,
+        }
 
 
 Item = tuple[Message, Move | None, bool]
@@ -188,7 +199,7 @@ class Redrive:
             self.report.stayed[_UNREADABLE] += 1
             return message, None, False
         if not self._takes_all and not self._chosen.matches(message.timestamp()[1], message.key(), headers):
-            self.report.not_meant += 1
+            self.report.filtered_out += 1
             return message, None, False
         move = self._plan(headers)
         if isinstance(move, str):

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from connectors.dead_letters import (
     DeadLettersError,
     Filter,
     FilterError,
+    LetterCursor,
     NotAnsweredError,
     OnProgress,
     Page,
@@ -135,7 +135,7 @@ def show(
             redriven = f"; {page.redriven:,} were redriven (--all shows them)" if page.redriven else ""
             console.print(f"no letters match{redriven}", highlight=False)
         if page.next is not None:
-            console.print(f"more: --after {page.next[0]}-{page.next[1]}", highlight=False)
+            console.print(f"more: --after {page.next}", highlight=False)
 
 
 @with_settings(only=(*_SETTINGS, *_OF_REDRIVES))
@@ -179,7 +179,7 @@ def redrive(
             on_progress=on_progress,
         )
     if as_json:
-        typer.echo(json.dumps(_report(told, dry_run=dry_run), indent=2))
+        typer.echo(json.dumps({"dry_run": dry_run, **told.to_dict()}, indent=2))
     else:
         _print_report(told, dry_run=dry_run)
     if told.stayed:
@@ -216,13 +216,11 @@ def _filter(conditions: list[str] | None) -> Filter:
         raise UsageError(f"--filter {error}") from error
 
 
-def _place(after: str | None) -> tuple[int, int] | None:
-    if after is None:
-        return None
-    place = re.fullmatch("([0-9]{1,10})-([0-9]{1,18})", after)
-    if place is None:
-        raise UsageError(f"--after '{after}' is not PARTITION-OFFSET, such as 0-42")
-    return int(place[1]), int(place[2])
+def _place(after: str | None) -> LetterCursor | None:
+    try:
+        return None if after is None else LetterCursor.parse(after)
+    except ValueError as error:
+        raise UsageError(f"--after {error}") from error
 
 
 @contextmanager
@@ -247,18 +245,6 @@ def _bar(what: str) -> Iterator[OnProgress]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _report(told: Redriven, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "redriven": told.moved.total(),
-        "destinations": dict(told.moved),
-        "parked": told.parked,
-        "stayed": [{"reason": reason, "count": count} for reason, count in told.stayed.items()],
-        "done_before": told.done_before,
-        "filtered_out": told.not_meant,
-    }
-
-
 def _print_report(told: Redriven, *, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     for topic, count in told.moved.most_common():
@@ -269,14 +255,14 @@ def _print_report(told: Redriven, *, dry_run: bool) -> None:
         typer.echo(f"{count:,} cannot be redriven: {reason}")
     if told.done_before:
         typer.echo(f"{told.done_before:,} have been redriven before")
-    if told.not_meant:
-        typer.echo(f"{told.not_meant:,} left out by the filter")
+    if told.filtered_out:
+        typer.echo(f"{told.filtered_out:,} left out by the filter")
     if not told.seen:
         typer.echo("there are no dead letters")
 
 
 def _page(group: str, page: Page, body: Body) -> dict[str, Any]:
-    following = None if page.next is None else f"{page.next[0]}-{page.next[1]}"
+    following = None if page.next is None else str(page.next)
     return {"group": group, "letters": [_letter(letter, body) for letter in page.letters], "next": following}
 
 

@@ -13,12 +13,14 @@ from connectors.dead_letters import (
     DeadLettersError,
     Filter,
     FilterError,
+    LetterCursor,
     NoSuchGroupError,
     NotAnsweredError,
     RefusedError,
     Summary,
     TakenOverError,
 )
+from connectors.dead_letters.letter import LETTER_CURSOR_PATTERN
 from sidecar.front.kafka import FrontKafka
 from sidecar.front.threads import Threads
 from sidecar.web.problems import Kind, ProblemError, described
@@ -131,7 +133,7 @@ def dead_letters_router(kafka: FrontKafka) -> APIRouter:
         conditions: Conditions = [],  # noqa: B006
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 20,
         after: Annotated[
-            str | None, Query(pattern=r"^[0-9]{1,10}-[0-9]{1,18}$", description="`next` of the page before.")
+            str | None, Query(pattern=LETTER_CURSOR_PATTERN, description="`next` of the page before.")
         ] = None,
         with_redriven: Annotated[bool, Query(description="Also those that have been redriven.")] = False,
         preview_bytes: Annotated[
@@ -139,7 +141,7 @@ def dead_letters_router(kafka: FrontKafka) -> APIRouter:
         ] = PREVIEW_BYTES,
     ) -> LettersAnswer:
         chosen = chosen_by(conditions)
-        place = tuple(map(int, after.split("-"))) if after is not None else None
+        place = None if after is None else LetterCursor.parse(after)
 
         def page() -> LettersAnswer:
             dead = kafka.dead_letters()
@@ -147,12 +149,12 @@ def dead_letters_router(kafka: FrontKafka) -> APIRouter:
                 group,
                 chosen,
                 limit=limit,
-                after=place,  # type: ignore[arg-type]
+                after=place,
                 with_redriven=with_redriven,
                 look_at=LOOKED_AT_MAX,
                 max_bytes=PAGE_MAX_BYTES,
             )
-            following = None if told.next is None else "-".join(map(str, told.next))
+            following = None if told.next is None else str(told.next)
             shown = [LetterAnswer.model_validate(_shown(letter, preview_bytes)) for letter in told.letters]
             return LettersAnswer(group=dead.group_of(group), letters=shown, next=following)
 

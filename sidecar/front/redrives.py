@@ -11,7 +11,7 @@ import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import structlog
 from fastapi import APIRouter, Path, Response
@@ -152,19 +152,7 @@ class Job:
         self.has_ended.set()
 
     def answer(self) -> RedriveAnswer:
-        report = self.report
-        told: dict[str, Any] = {}
-        if report is not None:
-            told = {
-                "redriven": report.moved.total(),
-                "destinations": dict(report.moved),
-                "parked": report.parked,
-                "stayed": [
-                    {"reason": reason, "count": count} for reason, count in report.stayed.most_common(REASONS_TOLD_MAX)
-                ],
-                "done_before": report.done_before,
-                "filtered_out": report.not_meant,
-            }
+        told = {} if self.report is None else self.report.to_dict(REASONS_TOLD_MAX)
         return RedriveAnswer(
             id=self.id,
             group=self.group,

@@ -134,8 +134,8 @@ def test_what_a_filter_leaves_out_is_there_for_the_next() -> None:
     bench.die(10, ("TAGS", b"b"), first=10)
     bench.die(10, ("TAGS", b"a"), first=20)
     chosen = Filter.parse(["header.TAGS=b"])
-    assert bench.letters().redrive("billing", chosen) == Redriven(moved=Counter(orders=10), not_meant=20)
-    assert bench.letters().redrive("billing", chosen) == Redriven(done_before=10, not_meant=20)
+    assert bench.letters().redrive("billing", chosen) == Redriven(moved=Counter(orders=10), filtered_out=20)
+    assert bench.letters().redrive("billing", chosen) == Redriven(done_before=10, filtered_out=20)
     assert bench.letters().redrive("billing") == Redriven(moved=Counter(orders=20), done_before=10)
     assert bench.ids() == numbers(range(30))
 
