@@ -68,8 +68,9 @@ def cancel(
     partition knows the outcome: --http-address names it.
 
     A message on a level topic cannot be cancelled. Its receipt is reported on stderr by its number and has no line of
-    output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2. Neither
-    has one whose cancel Kafka has not acknowledged: its own exit code is 3 where Kafka does not answer, and 1 else.
+    output; the others are cancelled all the same, and the exit code is 1. Where there are no others, it is 2. A cancel
+    that Kafka has not acknowledged is reported on stderr by the message's id, and has no line of output either; the
+    exit code is 3 if Kafka does not answer, otherwise 1.
     """
     timeout_ms = duration_ms("--timeout", timeout)
     all_given = receipts(words)
@@ -85,9 +86,10 @@ def cancel(
         told |= {"outcome": outcome} if wait else {}
         typer.echo(as_word if wait and not as_json else json.dumps(told))
     if failures:
-        others = f"; the other {len(written)} cancels are written" if written else ""
-        told_once = "; ".join(sorted({not_taken(error, "cancel") for error in failures})[:_REASONS_MAX])
-        raise failure(failures[0], f"{len(failures)} of {len(given)} cancels: {told_once}{others}")
+        *first, (last, error) = failures
+        for receipt, other in first:
+            typer.echo(f"timewheel: {receipt.id}: {not_taken(other, 'cancel')}", err=True)
+        raise failure(error, f"{last.id}: {not_taken(error, 'cancel')}")
     if reasons:
         told_once = "; ".join(sorted(set(reasons.values()))[:_REASONS_MAX])
         raise TimewheelError(f"no sidecar has decided yet on {len(reasons)} of {len(written)} cancels: {told_once}")
@@ -144,8 +146,10 @@ def _cancellable(given: list[Receipt]) -> list[Receipt]:
     return cancellable
 
 
-def _cancel_all(settings: Settings, given: list[Receipt]) -> tuple[dict[CancelId, Receipt], list[KafkaError]]:
-    """Write all the cancels, and wait for Kafka once: those that it has, in their order, and what it says of others."""
+def _cancel_all(
+    settings: Settings, given: list[Receipt]
+) -> tuple[dict[CancelId, Receipt], list[tuple[Receipt, KafkaError]]]:
+    """Write all the cancels, and wait for Kafka once: those that it has, and the others with what it says of them."""
     silence = KafkaError(KafkaError._TIMED_OUT, "no acknowledgement")
     answers: list[CancelId | KafkaError] = [silence] * len(given)
     with scheduled_producer(settings) as producer:
@@ -157,8 +161,9 @@ def _cancel_all(settings: Settings, given: list[Receipt]) -> tuple[dict[CancelId
             producer.begin_cancel(receipt, on_written)
             producer.poll()
         producer.flush(ACKNOWLEDGED_WITHIN_S + 1)
-    written = {answer: receipt for answer, receipt in zip(answers, given, strict=True) if isinstance(answer, tuple)}
-    return written, [answer for answer in answers if isinstance(answer, KafkaError)]
+    told = list(zip(given, answers, strict=True))
+    written = {answer: receipt for receipt, answer in told if isinstance(answer, tuple)}
+    return written, [(receipt, answer) for receipt, answer in told if isinstance(answer, KafkaError)]
 
 
 def _wait_for_outcomes(
