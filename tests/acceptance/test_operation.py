@@ -49,8 +49,8 @@ def test_an_idle_sidecar_costs_little(sidecar: SidecarProcess) -> None:
     sidecar.settings["levels"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     sidecar.start()
     pid = sidecar.process.pid
-    # Told in additions, for a core's second is not the same on every machine: on two cores of a Xeon 1 to 2 % of one,
-    # some 250,000; where waking up costs more than adding, several times that. Wake-ups are the same everywhere: some 50.
+    # Told in additions, for a core's second is not the same on every machine. On two cores of a Xeon it is 1 to 2 % of
+    # one, some 250,000; where waking up costs more than adding, several times that. Wake-ups are some 50 everywhere.
     addition_s = min(timeit.repeat("x += 1", "x = 0", number=1_000_000, repeat=5, timer=time.process_time)) / 1_000_000
 
     def idle_second() -> tuple[float, float]:
