@@ -51,6 +51,10 @@ What is promised to be as on a broker is what the contract tests hold against bo
 - Of what makes a producer without transactions fatal, a refused record with ``enable.gapless.guarantee`` does it here.
 - ``send_offsets_to_transaction`` respects its timeout. librdkafka's may wait longer, even for ever.
 - ``on_commit`` is told a refusal as a whole: no partition has an error of its own.
+- Some mistakes are not refused: ``commit`` for partitions that do not exist or with negative offsets, ``store_offsets``
+  beside ``enable.auto.offset.store``, ``subscribe`` with nothing or with a text, header values that are a
+  ``bytearray``, and negative partitions of ``produce``.
+- A fatal error is told by the call that meets it, not by any ``poll`` or ``flush`` that comes first.
 - One broker, no replication, no ACLs, no compaction, no quotas, no KIP-848 protocol; retention is ``delete_records``.
 """
 
