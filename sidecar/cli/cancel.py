@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from confluent_kafka import KafkaError
@@ -80,11 +80,12 @@ def cancel(
     written, failures = _cancel_all(settings, given)
     outcomes, reasons = _wait_for_outcomes(settings, written, timeout_ms / 1000) if wait else ({}, {})
     for cancel_id, receipt in written.items():
-        told: dict[str, Any] = {"id": receipt.id, "partition": cancel_id[0], "offset": cancel_id[1]}
         outcome = outcomes.get(cancel_id)
-        as_word = outcome or "undecided"
-        told |= {"outcome": outcome} if wait else {}
-        typer.echo(as_word if wait and not as_json else json.dumps(told))
+        if wait and not as_json:
+            typer.echo(outcome or "undecided")
+            continue
+        told = {"id": receipt.id, "partition": cancel_id[0], "offset": cancel_id[1]}
+        typer.echo(json.dumps({**told, "outcome": outcome} if wait else told))
     if failures:
         *first, (last, error) = failures
         for receipt, other in first:

@@ -27,4 +27,8 @@ def test_every_command_stands_in_it_with_what_it_takes() -> None:
     section = text.partition("## timewheel dlq redrive\n")[2].partition("\n## ")[0]
     assert "`timewheel dlq redrive GROUP [OPTIONS]`" in section
     assert "| `--max-redrives INTEGER` |" in section
-    assert "Settings: `bootstrap_servers`, `kafka`, `topic_prefix`, `allowed_topics`, `denied_topics`" in section
+    rules, of_topics = (
+        "`allowed_topics`, `denied_topics`, `allowed_groups`",
+        "`replication_factor`, `dead_letter_retention`",
+    )
+    assert f"Settings: `bootstrap_servers`, `kafka`, `topic_prefix`, {rules}, {of_topics}." in section
