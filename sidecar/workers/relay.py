@@ -50,6 +50,8 @@ STORE_REST = 1.0
 
 _PENDING = "/api/v1/pending"
 _METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+_SAFE = ("GET", "HEAD", "OPTIONS")
+"""What asks for nothing to be done (RFC 9110)."""
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding", "upgrade"}
 )
@@ -167,7 +169,8 @@ class _Relay:
         return name_of(worker.number, len(self._workers))
 
     async def _ask(self, worker: WorkerAddress, request: Request, body: bytes, timeout_s: float) -> Answer:
-        """Hand a request on. Status 0: it has not reached the worker; 504: nobody knows what became of it."""
+        """Hand a request on. Status 0: the worker has not been reached, or has ended with nothing done; 504: nobody
+        knows what became of it."""
         address = worker.address
         if address is None:
             return Answer(worker.number, 0)
@@ -179,9 +182,11 @@ class _Relay:
                 content=body,
                 timeout=timeout_s,
             )
-        except httpx.ConnectError:
-            return Answer(worker.number, 0)
-        except httpx.TransportError as error:  # also where it is too busy, or hangs for too long, to be connected to
+        except httpx.TransportError as error:
+            has_hung_up = request.method in _SAFE and not isinstance(error, httpx.TimeoutException)
+            if has_hung_up or isinstance(error, httpx.ConnectError):  # there is none, or it has ended meanwhile
+                return Answer(worker.number, 0)
+            # Also where it is too busy, or hangs for too long, to be connected to.
             detail = f"no answer from {self._name(worker)} ({type(error).__name__}); it may have done what it was asked"
             problem = json.dumps(ProblemError(Kind.NO_ANSWER, detail).content).encode()
             return Answer(worker.number, Kind.NO_ANSWER.status, problem, {"content-type": MEDIA_TYPE})

@@ -119,7 +119,8 @@ def test_nobody_to_be_reached_is_503(places: list[Somewhere]) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (503, "no worker answers; ask again")
 
 
-def test_what_a_worker_may_have_done_is_not_asked_of_another(places: list[Somewhere]) -> None:
+def ask_one_that_hangs_up(places: list[Somewhere], method: str, path: str) -> httpx.Response:
+    """The first of the workers ends when it has the request."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
         places[0].address = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -132,14 +133,36 @@ def test_what_a_worker_may_have_done_is_not_asked_of_another(places: list[Somewh
             connection.close()
 
         async def ask_and_hang_up() -> httpx.Response:
-            transport = httpx.ASGITransport(make_relay(places, CollectorRegistry(), {}))
+            app = make_relay(places, CollectorRegistry(), {}) if len(places) > 1 else make_relay_to_one(places[0])
+            transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://sidecar.example") as client:
-                answer, _ = await asyncio.gather(client.post("/echo/"), hang_up())
+                answer, _ = await asyncio.gather(client.request(method, path), hang_up())
                 return answer
 
-        answer = asyncio.run(ask_and_hang_up())
+        return asyncio.run(ask_and_hang_up())
+
+
+def test_what_a_worker_may_have_done_is_not_asked_of_another(places: list[Somewhere]) -> None:
+    answer = ask_one_that_hangs_up(places, "POST", "/echo/")
     assert answer.status_code == 504
     assert "it may have done what it was asked" in answer.json()["detail"]
+
+
+def test_what_asks_for_nothing_to_be_done_is_asked_of_another(places: list[Somewhere]) -> None:
+    answer = ask_one_that_hangs_up(places, "GET", "/echo/")
+    assert (answer.status_code, answer.json()["worker"]) == (202, 2)
+
+
+def test_a_worker_that_ends_while_it_is_asked_does_not_hang(places: list[Somewhere]) -> None:
+    answer = ask_one_that_hangs_up(places, "GET", "/healthz")
+    assert answer.status_code == 200
+    assert "worker 1 does not answer: it hangs, starts, or has ended" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_one_process_that_ends_while_it_is_asked_is_not_ready(places: list[Somewhere], path: str) -> None:
+    answer = ask_one_that_hangs_up(places[:1], "GET", path)
+    assert (answer.status_code, answer.json()["type"]) == (503, "/api/v1/problems/unavailable")
 
 
 def test_an_answer_is_handed_on_whole_and_names_the_address_that_was_asked(places: list[Somewhere]) -> None:
