@@ -13,7 +13,7 @@ NOW_MS = 1_700_000_000_000
 PLAN = Plan(roll_window_ms=100_000, precision_ms=1_000, max_delay_ms=500_000, levels="1s 5s")
 OLD = Plan(roll_window_ms=90_000, precision_ms=500, max_delay_ms=400_000, levels="2s")
 _FRESH = WheelProgress.decode("", COMMITTED, PLAN, NOW_MS)
-DICTIONARY = ('"r":', '"s":', '"m":', '"l":', '"p":', '"w":', '"h":', "[[", "]]", "-1", "9223372036854775808", "1e9")
+DICTIONARY = (*(f'"{name}":' for name in "rsmlpwhd"), "[[", "]]", "-1", "9223372036854775808", "1e9")
 SEEDS = (
     b"",
     b"{}",
@@ -24,6 +24,7 @@ SEEDS = (
         lowest_needed=700,
         plans=_FRESH.plans.changed(800, OLD).changed(900, PLAN),
         hits_ahead=(0, 4),
+        in_doubt=(3, 70),
     )
     .encode()
     .encode(),

@@ -11,7 +11,6 @@ from confluent_kafka import Message
 from sidecar.dispatch.wheel.in_hand import InHand
 from sidecar.dispatch.wheel.intake import WheelIntake
 from sidecar.dispatch.wheel.staging import Staging
-from sidecar.dispatch.wheel.start_gate import StartGate
 from tests.simulation.histories import look_for
 from tests.simulation.mutations import (
     Mutation,
@@ -47,11 +46,6 @@ def what_is_read_is_told_this_hosts_time_though_another_was_ahead(patch: Patch) 
         offer(intake, messages, clock_ms, clock_ms)
 
     patch.setattr(WheelIntake, "offer", offered)
-
-
-def what_is_in_doubt_holds_up_nothing(patch: Patch) -> None:
-    stage = StartGate.stage
-    patch.setattr(StartGate, "stage", lambda self, **_: stage(self, has_room=False))
 
 
 FAULTS: Mapping[Mutation, int] = {
@@ -96,13 +90,6 @@ def test_progress_that_is_lost_goes_on_where_an_operator_says(pool: ProcessPoolE
     told = "\n".join(f"python -m tests.simulation.one_partition {one.seed} --forgets  # {one.found}" for one in failed)
     assert not failed, f"seeds that fail:\n{told}"
     assert all(one.met["forgotten"] for one in forgetful)
-
-
-@pytest.mark.long
-def test_a_fault_of_what_follows_a_loss_is_found(pool: ProcessPoolExecutor) -> None:
-    faults = {what_is_in_doubt_holds_up_nothing: 290}
-    found = look_for(pool, faults, STORIES, partial(go_through, forgets=True))
-    assert all(future.result() is not None for future in found.values())
 
 
 def test_all_that_may_happen_has_happened(went: list[Went]) -> None:

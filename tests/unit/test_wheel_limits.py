@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX_BYTES
+from sidecar.dispatch.wheel.intake import HITS_AHEAD_MAX_BYTES, WheelIntake
 from sidecar.dispatch.wheel.partition import WheelPartition
-from sidecar.dispatch.wheel.progress import BURIED_MAX, PLANS_MAX_BYTES, WheelProgress
+from sidecar.dispatch.wheel.progress import BURIED_MAX, IN_DOUBT_MAX_BYTES, PLANS_MAX_BYTES, WheelProgress
 from sidecar.intake.progress import LastRead, Mark
 from sidecar.plan import Plan, Plans
 from sidecar.records import Outgoing
@@ -159,9 +159,13 @@ def test_any_number_of_cancels_of_what_is_being_sent_fits_into_a_commit(tmp_path
 
 
 @pytest.mark.parametrize("apart", [10**3, 10**5, 10**7, 10**9])
-def test_cancels_far_ahead_of_what_waits_fit_into_a_commit_beside_all_else(tmp_path: Path, apart: int) -> None:
+def test_cancels_far_ahead_of_what_waits_fit_into_a_commit_beside_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
     """What waits came due while delivery was stopped; plans and replacements take as much as they may."""
     needed, begins, count = 10**10, 10**10 + 10**9, HITS_AHEAD_MAX
+    doubted = [begins - 1_000 + ahead for ahead in range(IN_DOUBT_MAX_BYTES)]
+    monkeypatch.setattr(WheelIntake, "in_doubt", lambda _intake, _sent_below: doubted)
     plans = Plans(((needed, PLAN),))
     while len(msgspec.json.encode(plans)) < PLANS_MAX_BYTES:
         fits = plans
@@ -187,8 +191,9 @@ def test_cancels_far_ahead_of_what_waits_fit_into_a_commit_beside_all_else(tmp_p
     wheel.offer(cancels, NOW_MS)
     _, (offset, metadata) = sent(wheel, NOW_MS, most=1)
     assert offset == begins + count + 1
-    hits = WheelProgress.read(metadata, offset).hits_ahead
-    assert len(hits) == min(count, HITS_AHEAD_MAX_BYTES // len(f"{hits[-1]},"))
+    told = WheelProgress.read(metadata, offset)
+    assert len(told.hits_ahead) == min(count, HITS_AHEAD_MAX_BYTES // len(f"{told.hits_ahead[-1]},"))
+    assert (len(told.buried), len(told.in_doubt)) == (BURIED_MAX, IN_DOUBT_MAX_BYTES // len(f"{10**9 - 1},"))
     assert METADATA_BYTES_MAX - 600 < len(metadata) < METADATA_BYTES_MAX
     while wheel.position < far + count:
         sent(wheel, NOW_MS)

@@ -13,7 +13,7 @@ if no such copy has come up to that end.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -260,9 +260,9 @@ class Cancels:
             del self._tombstones[offset]
 
     @property
-    def is_any_in_doubt(self) -> bool:
-        """Whether it is to be found out of a replacement that has found something whether it had been carried out."""
-        return bool(self._in_doubt)
+    def in_doubt(self) -> Collection[int]:
+        """The offsets of the replacements that have found something, but may have been carried out before."""
+        return self._in_doubt.keys()
 
     def is_in_force(self, replacement: CancelRead) -> bool:
         """Whether a copy may still come that it takes out."""

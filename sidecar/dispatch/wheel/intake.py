@@ -98,6 +98,8 @@ class WheelIntake:
         self._in_seconds = InSeconds(partition)
         ahead = {start.offset + ahead for ahead in progress.hits_ahead}
         self._hit_before = {offset for offset in ahead if offset < start.end_offset}  # the others have been lost
+        in_doubt = {progress.lowest_needed + ahead for ahead in progress.in_doubt}
+        self._hit_before |= {offset for offset in in_doubt if offset < start.offset}  # the others are read anew
         self._sends_from = self._behind_hits()
         """Nothing is sent before this offset is reached: what the cancels in ``_hit_before`` had taken out is pending
         again until they are read again, too."""
@@ -205,6 +207,15 @@ class WheelIntake:
         self.brought = {offset: at for offset, at in self.brought.items() if first is not None and at >= first}
         self._is_waiting_for_late = self._is_waiting_for_late and bool(self._late)
         return self.decisions.confirm(committed)
+
+    def in_doubt(self, sent_below: int) -> list[int]:
+        """As `WheelProgress.in_doubt`, by their offsets.
+
+        Args:
+            sent_below: the first offset that is neither on disk nor sent.
+        """
+        unsent = [offset for offset, at in self.brought.items() if offset < self._replay_until and at >= sent_below]
+        return sorted([*self._cancels.in_doubt, *unsent])
 
     # --- staging ------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from sidecar.dispatch.wheel.copies import WheelCopies
 from sidecar.dispatch.wheel.figures import WheelFigures
 from sidecar.dispatch.wheel.in_hand import InHand
 from sidecar.dispatch.wheel.intake import WheelIntake
-from sidecar.dispatch.wheel.progress import BURIED_MAX, WheelProgress
+from sidecar.dispatch.wheel.progress import BURIED_MAX, WheelProgress, fitting
 from sidecar.dispatch.wheel.ready import Ready
 from sidecar.dispatch.wheel.staging import Staging
 from sidecar.dispatch.wheel.start_gate import Stage, StartGate
@@ -422,6 +422,7 @@ class WheelPartition:
             plans=self._intake.plans.without_those_before(lowest_needed),
             hits_ahead=tuple(hit - offset for hit in self._intake.decisions.hits_ahead(offset)),
             buried=tuple(replacement - lowest_needed for replacement in buried),
+            in_doubt=fitting(replacement - lowest_needed for replacement in self._intake.in_doubt(self._sent_below)),
             open_below=offset - self._cancels.open_from(lowest_needed, offset),
             begun_ms=self._begun_ms,
             copied_below=self._intake.copied_below if lowest_needed < self._intake.copied_below else 0,

@@ -7,6 +7,8 @@ W  the watermark (time, offset): everything below I and up to it has been publis
 L  the lowest offset that a rebuild from Kafka still needs
 """
 
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -28,6 +30,10 @@ BURIED_MAX = 30
 """Replacements that are remembered as `WheelProgress.buried`: with all else they fit into what brokers keep. Where
 Kafka has refused the messages of thirty later ones, a rebuild may bring one again."""
 
+IN_DOUBT_MAX_BYTES = 200
+"""What is left for `WheelProgress.in_doubt` where all else takes as much as it may: at least eighteen of them. Of more
+than that, a start that cannot wait until it is known may lose the later ones' messages, if it ends before."""
+
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -48,7 +54,10 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     buried: tuple[Offset, ...] = msgspec.field(name="b", default=())
     """Replacements from L on, counted from there, whose message Kafka has refused: it is among the dead letters, so
     that no copy on the wheel topic tells that they were carried out."""
-
+    in_doubt: tuple[Offset, ...] = msgspec.field(name="d", default=())
+    """Replacements from L on and below I, counted from L, that have taken something out, and either it is not known
+    whether they had been carried out before, or their message is not sent yet: as of `hits_ahead`, W may be beyond
+    what they took."""
     open_below: Offset | None = msgspec.field(name="c", default=None)
     """How far below I the first cancel stands that a copy may still come for, or that has taken out one from L on; 0:
     there is none. None: an earlier version has not told."""
@@ -104,7 +113,7 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         Args:
             begin_offset: the log's beginning.
             committed: the metadata before; if it can be read, records are timed as it says, and what it calls
-                ``buried`` is not brought again.
+                ``buried`` is not brought again, and what it calls ``in_doubt`` stays so.
             copied_below: what lies below this offset is, or may be, a copy of another cluster's log; 0: nothing is.
         """
         try:
@@ -112,22 +121,37 @@ class WheelProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         except (msgspec.MsgspecError, RecursionError):
             before = cls(lowest_needed=begin_offset)
         is_news = copied_below and not before.copied_below  # then what is committed is of a start that did not know
-        buried = [before.lowest_needed + ahead - begin_offset for ahead in before.buried]
+        known = before._counted_from(begin_offset)
         return cls(
             watermark=(due_by_ms + 1, -1),
             lowest_needed=begin_offset,
             plans=NO_PLANS if is_news else before.plans,
             is_set=True,
             copied_below=before.copied_below or copied_below,
-            buried=tuple(ahead for ahead in buried if ahead >= 0),
+            buried=known.buried,
+            in_doubt=known.in_doubt,
             begun_ms=now_ms,
         )
 
     def kept_from(self, begin_offset: int) -> "WheelProgress":
         """With what a log that begins there still holds."""
-        gone = max(0, begin_offset - self.lowest_needed)
-        buried = tuple(ahead - gone for ahead in self.buried if ahead >= gone)
-        return msgspec.structs.replace(self, lowest_needed=self.lowest_needed + gone, buried=buried)
+        return self._counted_from(max(self.lowest_needed, begin_offset))
+
+    def _counted_from(self, lowest_needed: int) -> "WheelProgress":
+        """With another L, and of what is counted from there all that does not lie before it."""
+        ahead = self.lowest_needed - lowest_needed
+        buried, in_doubt = (
+            tuple(offset + ahead for offset in offsets if offset + ahead >= 0)
+            for offsets in (self.buried, self.in_doubt)
+        )
+        return msgspec.structs.replace(self, lowest_needed=lowest_needed, buried=buried, in_doubt=in_doubt)
+
+
+def fitting(in_doubt: Iterable[int]) -> tuple[int, ...]:
+    """The first of them, as many as there is room for."""
+    numbers = tuple(in_doubt)
+    ends = accumulate(len(f"{number},") for number in numbers)
+    return tuple(number for number, end in zip(numbers, ends, strict=True) if end <= IN_DOUBT_MAX_BYTES)
 
 
 def needed_from(metadata: str, committed_offset: int) -> int | None:

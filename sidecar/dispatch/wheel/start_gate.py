@@ -15,7 +15,8 @@ BACKLOG_MS = 5_000
 
 
 class Stage(Enum):
-    """In their order; but where memory is full, a doubt no longer keeps from sending, until there is room again."""
+    """In their order; but where memory is full, or another's transaction open, a doubt does not keep from sending. Then
+    the commits tell of it (`WheelProgress.in_doubt`), as far as they have room."""
 
     REPLAY = "replay"
     """Records below the committed offset, or what they need, are read again."""
@@ -54,7 +55,7 @@ class StartGate:
         """
         if self._intake.is_recovering:
             return Stage.REPLAY
-        if has_room and self._cancels.is_any_in_doubt and not self._has_reached_end:
+        if has_room and self._cancels.in_doubt and not self._has_reached_end:
             return Stage.DOUBTS
         return Stage.BACKLOG if self._intake.position < self._backlog_until else Stage.OPEN
 
