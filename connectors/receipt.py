@@ -35,12 +35,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record's."""
     cancellable: bool = msgspec.field(name="c", default=True)
     """False on a level topic."""
-    version: int = msgspec.field(name="v", default=_VERSION)
-    """Of the receipt's format."""
+    version: int = msgspec.field(name="v", default=1)  # of a word that names none
+    """The format of the word that it was read from."""
 
     def encode(self) -> str:
         """The word."""
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+        told = msgspec.structs.replace(self, version=_VERSION)
+        return base64.urlsafe_b64encode(msgspec.json.encode(told)).decode().rstrip("=")
 
     def __str__(self) -> str:
         return self.encode()

@@ -131,6 +131,8 @@ class Loop:
         self._in_hand_offsets: list[TopicPartition] = []
         self._in_hand_since_ms = 0.0
         """By the monotonic clock."""
+        self._first_in_turn = 0
+        """Of the sources with something due, where there are more than records in a transaction."""
         self._oldest_due_told_ms: int | None = None
         self._pause_s = 0.0
         """How long the next turn does nothing but read."""
@@ -339,6 +341,9 @@ class Loop:
         drafts: list[Draft] = []
         if due and not self._switches.stop_dequeue:
             room = self._settings.batch_records
+            if room < len(due):  # each in its turn
+                self._first_in_turn = (self._first_in_turn + room) % len(due)
+                due = due[self._first_in_turn :] + due[: self._first_in_turn]
             share = max(1, room // len(due))
             share_bytes = max(1, self._batch_limit.bytes // len(due))
             for source in due:

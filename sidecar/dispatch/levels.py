@@ -39,10 +39,12 @@ class LevelProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename={"re
 
     rejected_below: Offset = 0
     """Undeliverable records below this offset have been sent to the dead letters."""
-    parser: int = PARSER_VERSION
+    parser: int = 1
+    """By whose rules: those of the first, where it does not say."""
 
     def encode(self) -> str:
-        return msgspec.json.encode(self).decode()
+        """To be committed by this version."""
+        return msgspec.json.encode(msgspec.structs.replace(self, parser=PARSER_VERSION)).decode()
 
     @classmethod
     def decode(cls, metadata: str | None) -> "LevelProgress":
@@ -284,7 +286,7 @@ class LevelPartition(ReadAhead):
         self._taken_below = self._done_below
         return self._outages.postponed(taken, now_ms) if self._outages else taken
 
-    def _count(self, chunk: "Chunk", sign: int) -> None:
+    def _count(self, chunk: Chunk, sign: int) -> None:
         self._waiting_records += sign * len(chunk.records)
         self._waiting_bytes += sign * chunk.size_bytes
 

@@ -71,7 +71,8 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     topic_id: str = msgspec.field(name="t", default="")
     """Empty where it is not known."""
     last_read: LastRead | None = msgspec.field(name="e", default=None)
-    format: int = msgspec.field(name="f", default=FORMAT)
+    format: int = msgspec.field(name="f", default=1)
+    """By which it was committed: the first, where it does not say."""
 
     @classmethod
     def of(cls, metadata: str | None) -> "Mark":
@@ -82,8 +83,8 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
             return cls()
 
     def put_on(self, metadata: str) -> str:
-        """The metadata, which is empty or a JSON object, with the mark."""
-        told = msgspec.json.decode(metadata or "{}") | msgspec.to_builtins(self)
+        """The metadata, which is empty or a JSON object, with the mark, to be committed by this version."""
+        told = msgspec.json.decode(metadata or "{}") | msgspec.to_builtins(msgspec.structs.replace(self, format=FORMAT))
         return msgspec.json.encode(told).decode() if told else metadata
 
 

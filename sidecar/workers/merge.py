@@ -105,7 +105,7 @@ def merge_pending(query: Mapping[str, str], answers: Sequence[Answer]) -> Respon
     if len(set(partitions)) < len(partitions):
         return _refuse("partitions are changing hands; ask again")
     messages = [message for one in told for message in one["messages"]]
-    messages.sort(key=lambda message: _cursor(message))
+    messages.sort(key=_cursor)
     messages = messages[: _WHOLE.validate_python(query.get("limit") or LIMIT_DEFAULT)]
     total = sum(one["total"] for one in told)
     following = str(_cursor(messages[-1])) if messages and total > len(messages) else None

@@ -282,6 +282,24 @@ def test_a_backlog_behind_a_replacement_in_doubt_is_read_and_sent(tmp_path: Path
     run(world, world.sidecar(), lambda: len(world.delivered()) == 200)
 
 
+@pytest.mark.parametrize("batch_records", [1, 2])
+def test_fewer_records_in_a_transaction_than_partitions_with_a_backlog_are_taken_in_turn(batch_records: int) -> None:
+    world = World(0)
+    world.settings = world.settings.model_copy(update={"batch_records": batch_records})
+    world.schedule_for_level(3)
+    lone = list(world.due_ms)[-1]
+    for _ in range(100):
+        world.schedule_for_level(1)
+    world._producer.flush()
+    world.clock.advance(600_000)
+    loop, _ = watched(world)
+    loop._switches.stop_dequeue = True
+    run(world, loop, lambda: sum(source.waiting for source in loop.sources) == 101)
+    loop._switches.stop_dequeue = False
+    run(world, loop, lambda: lone in dict(world.delivered()), turns=20)
+    assert len(world.delivered()) < 12
+
+
 def test_a_refused_record_is_found_beside_partitions_that_are_always_due() -> None:
     world = World(0)
     world.refuse("closed")

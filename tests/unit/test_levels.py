@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from connectors.contract import Headers, TopicNames
 from connectors.kafka import BY_KEY
+from sidecar.dispatch import levels
 from sidecar.dispatch.levels import LevelPartition, LevelProgress
 from sidecar.intake.parse import PARSER_VERSION, Parser
 from sidecar.records import Outgoing, Rejection
@@ -355,6 +356,17 @@ def test_a_rejection_that_was_put_back_is_rejected_again() -> None:
 )
 def test_metadata_that_is_not_of_this_parser_reads_as_no_progress(metadata: str | None) -> None:
     assert LevelProgress.decode(metadata) == LevelProgress()
+
+
+def test_what_was_rejected_by_other_rules_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to an earlier version nor to a later one: by the rules of either it might be deliverable."""
+    before = LevelProgress(rejected_below=7).encode()
+    with monkeypatch.context() as newer:
+        newer.setattr(levels, "PARSER_VERSION", PARSER_VERSION + 1)
+        assert LevelProgress.decode(before).rejected_below == 0
+        after = LevelProgress(rejected_below=7).encode()
+        assert LevelProgress.decode(after).rejected_below == 7
+    assert LevelProgress.decode(after).rejected_below == 0
 
 
 def test_metadata_reads_back() -> None:

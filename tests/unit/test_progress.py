@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from connectors.kafka import NO_TOPIC_IDS
+from sidecar.intake import progress
 from sidecar.intake.progress import (
     FORMAT,
     SET_BY_OPERATOR,
@@ -134,6 +135,14 @@ def test_progress_of_a_newer_version_stops_the_partition_for_that_one_to_go_on()
     assert isinstance(newer, Stop)
     assert "of a newer version" in newer.reason
     assert newer.remedy.startswith("start the newer version")
+
+
+def test_what_a_newer_version_commits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(progress, "FORMAT", FORMAT + 1)
+        metadata = Mark("one").put_on('{"l":4}')
+        assert isinstance(decide(5, 0, 9, metadata=metadata), Start)
+    assert isinstance(decide(5, 0, 9, metadata=metadata), Stop)
 
 
 def test_progress_in_another_topic_of_the_name_stops_the_partition() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors import receipt as receipt_module
 from connectors.receipt import Receipt, ReceiptError
 
 RECEIPT = Receipt(schedule_topic="SCHEDULE_TOPIC_XXXX-1", partition=3, id="a1", topic="orders", deliver_ms=1_700_000)
@@ -98,3 +99,12 @@ def test_the_receipt_of_a_level_record_says_that_it_cannot_be_cancelled() -> Non
 
 def test_a_receipt_as_text_is_its_word() -> None:
     assert f"{RECEIPT}" == RECEIPT.encode()
+
+
+def test_a_receipt_says_of_which_version_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(receipt_module, "_VERSION", 2)
+        word = Receipt(schedule_topic="t", partition=0, id="a", topic="o", deliver_ms=0).encode()
+        assert Receipt.decode(word).encode() == word
+    with pytest.raises(ReceiptError, match="of version 2; this Timewheel reads 1"):
+        Receipt.decode(word)

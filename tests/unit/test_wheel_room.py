@@ -5,17 +5,18 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Message
 
 from sidecar.dispatch.wheel.intake_pause import TRY_AGAIN_MS
-from sidecar.dispatch.wheel.partition import LOOK_EVERY_MS, WheelPartition
+from sidecar.dispatch.wheel.partition import LONG_FULL_MS, LOOK_EVERY_MS, WheelPartition
 from sidecar.dispatch.wheel.progress import WheelProgress
 from sidecar.plan import Plan
 from sidecar.records import Outgoing
 from sidecar.store import checkpoint, opening, timer_store
 from sidecar.store.timer_log import TimerLog
-from tests.support.one_wheel import NOW_MS, due, message, opened, sent
+from tests.support.one_wheel import AT_HAND_BYTES, NOW_MS, due, message, opened, sent
 
 PLAN = Plan(roll_window_ms=9_000, precision_ms=1_000, max_delay_ms=10**10, levels="1s")
 SLOTS = 20
@@ -187,3 +188,25 @@ def test_what_waits_keeps_its_place(tmp_path: Path) -> None:
     for one in (wheel, again):
         one.tick(DUE_MS + 3_000)
         assert [record[6] for record in sent(one, DUE_MS + 3_000)[0]] == [0]
+
+
+def test_memory_that_is_full_of_what_is_due_later_is_told(tmp_path: Path) -> None:
+    """With slots of a minute, what comes for the one at hand stays in memory for so long."""
+    coarse = msgspec.structs.replace(PLAN, precision_ms=60_000, roll_window_ms=10**9)
+    begin_ms = NOW_MS // 60_000 * 60_000
+    due_ms = begin_ms + 59_000
+    wheel = opened(tmp_path, plan=coarse, now_ms=begin_ms)
+    wheel.tick(begin_ms)
+    large = b"v" * (AT_HAND_BYTES // 10)
+    wheel.offer([due(offset, due_ms, timestamp_ms=begin_ms, value=large) for offset in range(11)], begin_ms)
+    wheel.tick(begin_ms)
+    assert wheel.is_full
+    wheel.tick(begin_ms + LONG_FULL_MS - 1)
+    assert not wheel.trouble, "with slots of a second it is no trouble"
+    wheel.tick(begin_ms + LONG_FULL_MS)
+    assert f"11 messages in memory, which came for slots that are loaded, leave no room until {due_ms}" in wheel.trouble
+    assert wheel.remedy.startswith("lower precision_ms")
+    wheel.tick(due_ms)
+    assert not wheel.trouble, "what is due makes room as it is sent"
+    assert len(sent(wheel, due_ms, most=20)[0]) > 0
+    assert not wheel.trouble

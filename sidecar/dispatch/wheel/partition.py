@@ -52,8 +52,15 @@ from sidecar.store.recovery import Owner
 BUSY_MS = 100
 """While something is due so soon, a slot is loaded a few milliseconds at a time."""
 
+LONG_FULL_MS = 10_000
+"""Memory that is full for so long of what is due later is told: with slots of a second it is for two at most."""
+
 LOOK_EVERY_MS = 10_000
 """How often the whole wheel is looked at, some 10 ms in all: for the oldest pending record, and for metrics."""
+
+_FINER_SLOTS = (
+    "lower precision_ms, so that less comes for slots that are loaded; or raise read_ahead_records and read_ahead_bytes"
+)
 
 log = structlog.get_logger("timewheel.wheel")
 
@@ -181,6 +188,7 @@ class WheelPartition:
         self._checkpoints = WheelCheckpoints(
             self._name, self._store, self._cancels, self._view, position=self.position, began_ms=self._monotonic_ms()
         )
+        self._full_since_ms: float | None = None
         self._looking: Generator[None, None, None] | None = None
         # Due at once: a process that never lives long must not leave it where it is.
         self._looked_ms = self._monotonic_ms() - LOOK_EVERY_MS
@@ -304,6 +312,18 @@ class WheelPartition:
         )
 
     @property
+    def _is_long_full(self) -> bool:
+        return self._full_since_ms is not None and self._monotonic_ms() - self._full_since_ms >= LONG_FULL_MS
+
+    def _look_whether_it_is_full(self) -> None:
+        """Of what is due later: sending makes no room then."""
+        is_full = self.is_full and not self._intake.is_held and (self.next_due_ms or 0) > self._told_ms
+        if not is_full:
+            self._full_since_ms = None
+        elif self._full_since_ms is None:
+            self._full_since_ms = self._monotonic_ms()
+
+    @property
     def has_room(self) -> bool:
         at_hand, size_bytes = self._at_hand
         return not self._intake.is_held and (
@@ -315,11 +335,16 @@ class WheelPartition:
     def trouble(self) -> str:
         if self._stage is Stage.DOUBTS:
             return f"reads on, at offset {self.position}, to see which replacements have been carried out"
+        if self._is_long_full:
+            return (
+                f"intake is paused, cancels included: {self._at_hand[0]} messages in memory, which came for slots that "
+                f"are loaded, leave no room until {self.next_due_ms} ms since 1970, when the first is due"
+            )
         return self._intake.trouble
 
     @property
     def remedy(self) -> str:
-        return self._intake.pause.remedy
+        return _FINER_SLOTS if self._is_long_full else self._intake.pause.remedy
 
     @property
     def note(self) -> str:
@@ -525,6 +550,7 @@ class WheelPartition:
         self._told_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
         self._intake.pause.tick()
+        self._look_whether_it_is_full()
         if self.is_recovering:
             return
         self._store.advance(self._quiet_until_ms())
