@@ -88,7 +88,7 @@ class ConsumerLoop:
         self._left_at: dict[Place, int] = {}
         """Broadcasting without a memory in Kafka: where to continue with partitions that come back."""
         options, self._commits = consumer_options(config, settings)
-        self._is_incremental = options.get("group.protocol") == "consumer" or str(
+        self._is_incremental = not _is_classic(options) or str(
             options.get("partition.assignment.strategy", "")
         ).startswith("cooperative")
         self._begins_at_end = str(options.get("auto.offset.reset", "latest")).lower() in ("latest", "largest", "end")
@@ -462,7 +462,7 @@ def _end(consumer: Any, partition: TopicPartition) -> int:
 
 def _is_classic(options: Mapping[str, Any]) -> bool:
     """Whether the members of the group assign partitions, and not the broker."""
-    return bool(options.get("group.protocol", "classic") == "classic")
+    return str(options.get("group.protocol", "classic")).lower() == "classic"
 
 
 def _is_static(options: Mapping[str, Any]) -> bool:

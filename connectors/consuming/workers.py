@@ -152,7 +152,7 @@ class AsyncWorkers:
         call = self._loop.create_task(_awaited(self._listener, batch))
         batch.cancel = lambda: self._loop.call_soon_threadsafe(call.cancel)
         try:
-            return await call, None
+            answer, exit_error = await call
         except asyncio.CancelledError as cancelled:
             worker = asyncio.current_task()
             if worker is not None and worker.cancelling():
@@ -160,6 +160,9 @@ class AsyncWorkers:
             return None, cancelled
         except Exception as error:  # noqa: BLE001
             return None, error
+        if exit_error is not None:
+            raise exit_error
+        return answer, None
 
 
 def _log_exit(listener: Listener, error: BaseException) -> None:
@@ -193,9 +196,13 @@ def _called(listener: Listener, batch: Batch) -> object:
     return asyncio.run(_outcome(answer)) if isinstance(answer, Awaitable) else answer
 
 
-async def _awaited(listener: Listener, batch: Batch) -> object:
-    answer = listener.call(batch.messages, batch.context)
-    return await answer if isinstance(answer, Awaitable) else answer
+async def _awaited(listener: Listener, batch: Batch) -> tuple[object, BaseException | None]:
+    """The answer, or the exit that was raised, which as a task's own would end the whole event loop."""
+    try:
+        answer = listener.call(batch.messages, batch.context)
+        return (await answer if isinstance(answer, Awaitable) else answer), None
+    except (SystemExit, KeyboardInterrupt) as exit_error:
+        return None, exit_error
 
 
 async def _outcome(answer: Awaitable[object]) -> object:

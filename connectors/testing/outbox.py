@@ -3,6 +3,7 @@
 What waits together for one partition is one batch, because the broker's size limit is the batch's.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,11 +93,17 @@ class Outbox:
             self._fail(queue, KafkaError._PURGE_QUEUE)
 
     def serve(self) -> int:
-        """Call the delivery callbacks; how many."""
+        """Call the delivery callbacks; how many. What one raises is raised, and the others are told the next time."""
         with self._kafka.sending:
             reports, self._reports = self._reports, []
-        for on_delivery, failed, message in reports:
-            on_delivery(failed, message)
+        left = deque(reports)
+        try:
+            while left:
+                on_delivery, failed, message = left.popleft()
+                on_delivery(failed, message)
+        finally:
+            with self._kafka.sending:
+                self._reports[:0] = left
         return len(reports)
 
     def send(self) -> bool:
@@ -157,9 +164,10 @@ class Outbox:
             self._give_up(batch, KafkaError._UNKNOWN_PARTITION, partition)
             return
         log = topic.logs[partition]
+        refusal = self._refusal(topic, log, batch)  # which a broker looks at before the sequence
         span = None
         if self._span is not None:
-            if log in self._broken:
+            if log in self._broken and refusal is None:
                 self._state.needs_epoch = True
                 self._state.abortable(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "skipped sequence numbers")
                 self._fail(batch, KafkaError._PURGE_QUEUE, partition)
@@ -169,7 +177,6 @@ class Outbox:
             except KafkaException:  # fatal, and what every later call says
                 self.queue += batch
                 return
-        refusal = self._refusal(topic, log, batch)
         if refusal is None:
             self._append(topic, log, batch, span)
             return

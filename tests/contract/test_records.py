@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from tests.contract.cluster import DEADLINE_S, Bench, at, flags, next_error, read, read_to_end, refusal, values
 
@@ -65,6 +65,24 @@ def test_delivery_reports_tell_place_and_order(bench: Bench) -> None:
     assert told == []
     assert producer.flush(DEADLINE_S) == 0
     assert told == [(None, 0, "default"), (None, 1, "default"), (None, 2, "default"), (None, 3, "own")]
+
+
+def test_a_callback_that_raises_costs_no_other_report(bench: Bench) -> None:
+    topic = bench.topic()
+    told = []
+
+    def on_delivery(_error: KafkaError | None, message: Message) -> None:
+        told.append(message.value())
+        if message.value() == b"0":
+            raise ValueError("once")
+
+    producer = bench.producer(on_delivery=on_delivery)
+    for number in range(3):
+        producer.produce(topic, b"%d" % number, partition=0)
+    with pytest.raises(ValueError, match="once"):
+        producer.flush(DEADLINE_S)
+    producer.flush(DEADLINE_S)
+    assert told == [b"0", b"1", b"2"]
 
 
 def test_only_errors_are_reported_where_so_configured(bench: Bench) -> None:

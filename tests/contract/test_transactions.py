@@ -258,6 +258,19 @@ def test_after_a_refusal_the_next_batch_there_fails_once_more(bench: Bench) -> N
     assert values(read(bench.reader(small), 1)) == [b"there"]
 
 
+def test_what_is_refused_is_told_before_a_gap_in_the_sequence(bench: Bench) -> None:
+    small = bench.topic(max_message_bytes="2000")
+    told = []
+    producer = bench.transactional(on_delivery=lambda error, message: told.append(error and error.code()))
+    for _ in range(3):
+        producer.begin_transaction()
+        producer.produce(small, b"x" * 2500, partition=0)
+        error = refusal(lambda: producer.commit_transaction(DEADLINE_S))
+        assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        producer.abort_transaction(DEADLINE_S)
+    assert told == [KafkaError.MSG_SIZE_TOO_LARGE] * 3
+
+
 def test_a_record_for_no_topic_fails_its_transaction(bench: Bench) -> None:
     told = []
     producer = bench.transactional(

@@ -179,14 +179,34 @@ def _lag(group: Group, partition: int) -> int:
     return int(end) - max(0, group.committed(partition))
 
 
-def test_a_listener_that_raises_what_only_a_process_should_costs_no_worker(group: Group) -> None:
+@pytest.mark.parametrize("protocol", ["consumer", "CONSUMER"])
+def test_partitions_that_the_broker_assigns_are_read(group: Group, protocol: str) -> None:
+    """KIP-848, whose name librdkafka takes in any case."""
+    group.produce(6)
+    options = {
+        "bootstrap.servers": group.kafka.bootstrap_servers,
+        "group.id": group.id,
+        "auto.offset.reset": "earliest",
+        "group.protocol": protocol,
+    }
+    consumer = RetryingConsumer(options, [group.topic], names=group.names)
+    consumer.listener(lambda _message: SUCCESS)
+    with consumer:
+        group.wait_committed()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_listener_that_raises_what_only_a_process_should_costs_no_worker(group: Group, is_async: bool) -> None:
     group.produce(6)
     consumer = group.consumer(concurrency=1)
 
-    @consumer.listener
     def listen(_message: ConsumedMessage) -> ConsumeResult:
         raise SystemExit
 
+    async def listen_async(_message: ConsumedMessage) -> ConsumeResult:
+        raise SystemExit
+
+    consumer.listener(listen_async if is_async else listen)
     with consumer:
         group.wait_committed()
     group.sent_back(6)
