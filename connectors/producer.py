@@ -214,7 +214,7 @@ class ScheduledProducer:
         try:
             return self._send(plan.schedule_topic, value, key, written, pending, timeout_s)
         except (KafkaException, ScheduleError) as exception:
-            pending.error = _as_kafka_s(exception)
+            pending.error = _as_kafka_error(exception)
             raise
         finally:
             pending.span = span
@@ -297,7 +297,7 @@ class ScheduledProducer:
         try:
             self._produce(plan.schedule_topic, value, key, BY_KEY, written, pending, room_within_s)
         except (KafkaException, ScheduleError) as exception:
-            pending.end_span(_as_kafka_s(exception))
+            pending.end_span(_as_kafka_error(exception))
             raise
         finally:
             self._client_in_use = self._find_client_in_use()  # another may have taken its place
@@ -634,7 +634,7 @@ def _id_of(record: Message, headers: Headers) -> bytes:
     return dict(headers).get(UNIQ_KEY) or place.encode()
 
 
-def _as_kafka_s(exception: KafkaException | ScheduleError) -> KafkaError:
+def _as_kafka_error(exception: KafkaException | ScheduleError) -> KafkaError:
     """The error that a span ends with."""
     if isinstance(exception, KafkaException):
         error: KafkaError = exception.args[0]

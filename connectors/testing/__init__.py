@@ -58,8 +58,9 @@ What is promised to be as on a broker is what the contract tests hold against bo
 - One broker, no replication, no ACLs, no compaction, no quotas, no KIP-848 protocol; retention is ``delete_records``.
 """
 
+from connectors.clock import Clock
 from connectors.testing.admin import InMemoryAdmin
-from connectors.testing.clock import Clock, ManualClock
+from connectors.testing.clock import ManualClock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.errors import SimulatedCrash
 from connectors.testing.faults import CRASH, LABELS, POSSIBLE, TIME_OUT, Fault, Faults, Kind, Refusal

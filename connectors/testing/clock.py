@@ -1,17 +1,5 @@
 """The clock that a test moves by hand: wall and monotonic time, which may be moved apart."""
 
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """Wall and monotonic time in ms."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch; may step."""
-
-    def monotonic_ms(self) -> float:
-        """Milliseconds since some moment; never goes back."""
-
 
 class ManualClock:
     """Time stands still until it is moved."""

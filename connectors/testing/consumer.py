@@ -55,7 +55,7 @@ class InMemoryConsumer(Client):
             reset=config.get("auto.offset.reset", "latest"),
             committed=self._stable_offset,
         )
-        self._membership = Membership(self, kafka.groups, self._fetching, config, self._crash_at, self._commit_stored)
+        self._membership = Membership(self, kafka.groups, self._fetching, config, self._local, self._commit_stored)
         self._is_fenced = False
 
     # --- membership ---------------------------------------------------------------------------------------------------
@@ -325,9 +325,6 @@ class InMemoryConsumer(Client):
     def _open(self) -> None:
         if self._is_closed:
             raise RuntimeError("Consumer closed")
-
-    def _crash_at(self, label: str) -> None:
-        self._local(label)
 
     def _stable_offset(self, place: Place) -> int | None:
         """The committed offset, -1 where there is none; None while a transaction holds another one."""

@@ -5,10 +5,11 @@ from itertools import count
 from math import ceil
 from threading import RLock
 
+from connectors.clock import Clock
 from connectors.contract import Place
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.client import Client, Config
-from connectors.testing.clock import Clock, ManualClock
+from connectors.testing.clock import ManualClock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.faults import Faults
 from connectors.testing.groups import GroupCoordinator
@@ -18,8 +19,6 @@ from connectors.testing.producer import InMemoryProducer
 from connectors.testing.timers import Timers
 from connectors.testing.topics import Topic
 from connectors.testing.transactions import TransactionCoordinator
-
-BROKER_ID = 1
 
 DEFAULT_BROKER_CONFIGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, TypeVar
 
+from connectors.clock import Clock
 from connectors.testing.admin import InMemoryAdmin
 from connectors.testing.client import Client, Config, Life
-from connectors.testing.clock import Clock
 from connectors.testing.consumer import InMemoryConsumer
 from connectors.testing.producer import InMemoryProducer
 

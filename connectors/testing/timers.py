@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from math import inf
 
-from connectors.testing.clock import Clock
+from connectors.clock import Clock
 
 
 class Timers:
