@@ -390,8 +390,9 @@ def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
     """With ``is_void``: a replacement that found nothing to replace.
 
     It found what it names if that had not gone out, and was not void itself; or if that ought not to have gone out, and
-    the replacement came, or another in its stead. What it names may be older than what was read: a replacement that
-    came is believed, where nothing of that id before it is here; so is one that replaces what may have come, unread.
+    the replacement came, or another in its stead. What it names may be older than what was read: one that came, or
+    another in its stead, is believed, where nothing of that id before it is here; so is one that replaces what may have
+    come, unread.
     """
     has_come = F.col("arrivals") > 0
     replacements = given.where("kind = 'replace'").select(*_COORDINATES, has_come.alias("replacement_has_come"))
@@ -405,8 +406,9 @@ def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
         (was_in_time | ~(is_read | has_come | F.col("is_rejected"))).alias("may_have_been_there"),
     )
     links = settled(named.join(replacements, ["partition", "offset"]))
-    believed = _with_nothing_before(given).select(*_COORDINATES)
-    carried_out = _carried_out(links, replacements).withColumn("is_carried_out", F.lit(True))
+    carried_out = _carried_out(links, replacements)
+    believed = _with_nothing_before(given).join(carried_out, _COORDINATES, "left_semi")
+    carried_out = carried_out.withColumn("is_carried_out", F.lit(True))
     taken = links.join(carried_out, _COORDINATES, "left").where("was_there or (is_carried_out and may_have_been_there)")
     first = taken.where("not can_be_void").select(*_COORDINATES).unionAll(believed).distinct()
     chained = taken.where("can_be_void").select("topic", "partition", "named_offset", "offset")
@@ -418,23 +420,24 @@ def _with_void(given: DataFrame, grace_ms: int, is_read: Column) -> DataFrame:
 def _carried_out(links: DataFrame, replacements: DataFrame) -> DataFrame:
     """Places of replacements that came, and of those that were replaced in turn by one that did."""
     came = replacements.where("replacement_has_come").select(*_COORDINATES)
-    if links.where("may_have_been_there and not was_there and not replacement_has_come").isEmpty():
+    replaced = links.where("can_be_void and was_there")
+    if replaced.isEmpty():
         return came
-    back = links.where("can_be_void and was_there").select(
+    back = replaced.select(
         "topic", "partition", F.col("offset").alias("named_offset"), F.col("named_offset").alias("offset")
     )
     return _reached(came, back)
 
 
 def _with_nothing_before(given: DataFrame) -> DataFrame:
-    """Replacements that came, of which no message that they can have meant is here: not even one that is gone."""
-    came = given.where("kind = 'replace' and arrivals > 0").select(*_COORDINATES, "replaces")
+    """Replacements of which no message that they can have meant is here: not even one that is gone."""
+    replacements = given.where("kind = 'replace'").select(*_COORDINATES, "replaces")
     can_be_meant = given.where("stands_at is not null and not is_refused")
     earliest = can_be_meant.groupBy(F.col("wheel_partition").alias("partition"), F.col("id").alias("replaces")).agg(
         F.min("stands_at").alias("earliest_offset")
     )
-    told = came.join(earliest, ["partition", "replaces"], "left")
-    return told.where("earliest_offset is null or earliest_offset >= offset")
+    told = replacements.join(earliest, ["partition", "replaces"], "left")
+    return told.where("earliest_offset is null or earliest_offset >= offset").select(*_COORDINATES)
 
 
 def _reached(first: DataFrame, steps: DataFrame) -> DataFrame:

@@ -637,6 +637,27 @@ def replaced_by_what_rolled(story: Story, name: str) -> None:
     deliver(story, name, 65_010, 65 * S)
 
 
+def replaced_again_and_again(story: Story, name: str, *ids: str) -> None:
+    """The first of all was written before what is read; the last is delivered."""
+    old = name
+    for number, new in enumerate(ids):
+        replacement = replace(story, new, number * 5 * S, 60 * S, old=old)
+        roll(story, new, number * 5 * S + 2, (60 + number * 5) * S, replacement, 0)
+        old = new
+    due_ms = (60 + (len(ids) - 1) * 5) * S
+    deliver(story, old, due_ms + 10, due_ms)
+
+
+@tells(("orders", 0, "cancelled"), ("orders", 0, "cancelled"), ("orders", 0, "on_time"))
+def replaced_three_times_and_the_original_not_read(story: Story, name: str) -> None:
+    replaced_again_and_again(story, name, name, name, name)
+
+
+@tells(("orders", 0, "on_time"))
+def replaces_another_id_that_replaced_what_was_not_read(story: Story, name: str) -> None:
+    replaced_again_and_again(story, f"{name} (not read)", f"{name} (new)", name)
+
+
 @tells(("orders", 0, "cancelled"))
 def cancelled_while_a_copy_of_what_was_not_read_rolled(story: Story, name: str) -> None:
     last = story.write(WHEEL, 0)
