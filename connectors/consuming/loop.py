@@ -13,7 +13,8 @@ Whatever is killed in between has committed less than it has done, never more.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -59,6 +60,16 @@ _ASK_AGAIN_S = 0.5
 _NAP_S = 0.005
 
 
+@contextmanager
+def _raised_anew() -> Iterator[None]:
+    """For callbacks of the client's: what a call of its own has raised there comes out of ``poll`` as a bare KafkaError
+    otherwise, no exception, which no handler catches (confluent-kafka 2.16 with Python 3.11)."""
+    try:
+        yield
+    except KafkaException as error:
+        raise KafkaException(*error.args) from None
+
+
 class ConsumerLoop:
     """Owns the consumer and the producer of send-backs.
 
@@ -90,7 +101,7 @@ class ConsumerLoop:
         options, self._commits = consumer_options(config, settings)
         self._is_incremental = not _is_classic(options) or str(
             options.get("partition.assignment.strategy", "")
-        ).startswith("cooperative")
+        ).strip().startswith("cooperative")
         self._begins_at_end = str(options.get("auto.offset.reset", "latest")).lower() in ("latest", "largest", "end")
         if self._begins_at_end:
             # Where to begin is said with each partition. Where offsets are no more, what is left is not to be skipped.
@@ -315,6 +326,7 @@ class ConsumerLoop:
 
     # --- the group ----------------------------------------------------------------------------------------------------
 
+    @_raised_anew()
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         begun_at = self._begin(consumer, partitions) if partitions else {}
         for partition in partitions:
@@ -388,6 +400,7 @@ class ConsumerLoop:
                 self._send_back.serve(_ASK_AGAIN_S)
         return None
 
+    @_raised_anew()
     def _on_revoke(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
         """The order is the protocol.
 
@@ -406,6 +419,7 @@ class ConsumerLoop:
         self._service.abandon(queues)
         self._remember(queues)
 
+    @_raised_anew()
     def _on_lost(self, _consumer: Any, partitions: list[TopicPartition]) -> None:
         """Somebody else has them already: there is nothing to commit."""
         queues = self._drop(partitions)

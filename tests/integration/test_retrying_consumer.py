@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import OffsetSpec
 
 from connectors import ConsumeContext, ConsumedMessage, ConsumeResult, RetryingConsumer, TopicNames
+from connectors.consuming.loop import ConsumerLoop
 from tests.support.kafka import Kafka, Record
 from tests.support.proxy import OFFSET_COMMIT, Fate, KafkaProxy
 from tests.support.waiting import wait_until
@@ -193,6 +194,22 @@ def test_partitions_that_the_broker_assigns_are_read(group: Group, protocol: str
     consumer.listener(lambda _message: SUCCESS)
     with consumer:
         group.wait_committed()
+
+
+def test_what_fails_as_partitions_are_assigned_is_told(
+    group: Group, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_loop: ConsumerLoop, consumer: Consumer, _partitions: object) -> None:
+        consumer.incremental_unassign([TopicPartition("another", 0)])
+
+    monkeypatch.setattr(ConsumerLoop, "_begin", fail)
+    consumer = group.consumer()
+    consumer.listener(lambda _message: SUCCESS)
+    consumer.start()
+    wait_until(lambda: not consumer.is_running, "it has ended")
+    assert "nothing more is read" in caplog.text
+    with pytest.raises(KafkaException, match="subtract from empty assignment"):
+        consumer.close()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
