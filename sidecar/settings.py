@@ -72,6 +72,11 @@ def _duration(value: object) -> object:
     raise ValueError(f"{value!r} is not a duration; write a whole number with ms, s, m, h or d, such as 90s or 1h30m")
 
 
+MASK = "**********"
+"""What is shown in place of a secret."""
+_IS_MASKED = "is what 'timewheel config' shows in place of a secret; write the secret"
+
+
 def _globs(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -98,6 +103,8 @@ def _kafka_options(value: object) -> object:
 
 
 def _option_text(name: str, option: object) -> str:
+    if option == MASK:
+        raise ValueError(f"{name} {_IS_MASKED}")
     if isinstance(option, bool):
         return str(option).lower()
     if isinstance(option, str | int | float):
@@ -117,6 +124,8 @@ def _token(token: Any) -> Any:
     if not isinstance(token, str):
         return token
     token = token.strip()  # a Secret that was made of a file ends with a line break, which no request can send
+    if token == MASK:
+        raise ValueError(_IS_MASKED)
     if not re.fullmatch("[!-~]*", token):
         raise ValueError("has blanks or characters beyond ASCII, which no request can send; write letters and digits")
     return token or None  # an empty environment variable is no token
@@ -469,7 +478,7 @@ class Settings(BaseSettings):
         """What tells this sidecar from every other: it outlives the disk, and two never share one."""
         if self.instance_id is not None:
             return self.instance_id
-        directory = zlib.crc32(str(self.data_dir.absolute()).encode())
+        directory = zlib.crc32(os.fsencode(self.data_dir.absolute()))
         host = re.sub(r"[^a-zA-Z0-9._-]", "-", socket.gethostname())
         return f"{host}-{directory:08x}"
 
@@ -504,8 +513,16 @@ class Settings(BaseSettings):
             "roll_window",
             "precision_ms",
         )
-        shown = self.model_dump(mode="json", include=set(names))
+        shown = self.model_dump(mode="json", include=set(names)) | self._in_effect
         return {name: shown[name] for name in names}
+
+    @property
+    def _in_effect(self) -> dict[str, str]:
+        """Of settings whose default is cut where others are small: what holds."""
+        return {
+            "roll_window": format_duration(self._roll_window_ms),
+            "roll_spread": format_duration(self._roll_spread_ms),
+        }
 
     def secrets(self) -> list[str]:
         """The values of secret settings, to be kept out of logs."""
@@ -514,9 +531,9 @@ class Settings(BaseSettings):
 
     def masked(self) -> dict[str, Any]:
         """The resolved settings as they may be shown: secrets are replaced by asterisks."""
-        shown = self.model_dump(mode="json")
+        shown = self.model_dump(mode="json") | self._in_effect
         shown["kafka"] = {
-            name: "**********" if _SECRET_OPTION.search(name) or isinstance(option, Resolved) else option
+            name: MASK if _SECRET_OPTION.search(name) or isinstance(option, Resolved) else option
             for name, option in self.kafka.items()
         }
         return shown

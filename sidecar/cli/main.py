@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from types import FrameType
@@ -131,8 +132,9 @@ def main() -> None:
 
 
 def _fail(error: TimewheelError) -> NoReturn:
-    for line in str(error).splitlines():
-        typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)
+    with suppress(OSError, AttributeError):  # a full disk, or closed: the code tells
+        for line in str(error).splitlines():
+            typer.secho(f"timewheel: {line}", err=True, fg="red" if sys.stderr.isatty() else None)
     try:
         sys.stdout.flush()
     except (OSError, AttributeError):  # what cannot be written would be tried once more at the end, and spoil the code

@@ -80,6 +80,7 @@ def make_api(
         title="Timewheel",
         version=installed_version(),
         openapi_url=None,
+        redirect_slashes=False,  # to a scheme and host that a proxy may have changed
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(check_parameters)],

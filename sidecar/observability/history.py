@@ -90,6 +90,8 @@ class History:
         for queue, now in counts.items():
             late += now - before[queue] if queue in before else now
         self._minute.append(counts)
+        while self._points and self._points[-1].at_ms >= self._point_ends_ms:
+            self._points.pop()  # told before the clock was set back: each moment is told once
         self._points.append(
             Point(
                 self._point_ends_ms,

@@ -15,8 +15,7 @@ import structlog
 
 from sidecar.clock import SystemClock
 from sidecar.observability.log_limits import Limiter, OncePerMinute
-
-MASK = "**********"
+from sidecar.settings import MASK
 
 MASKED_FROM_LENGTH = 4
 """A shorter secret is in every other word."""
@@ -35,7 +34,8 @@ def configure_logging(
     def bind(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return {**bound, **event}
 
-    console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # None: whoever has started it has closed it
+    console = log_format == "console" or (log_format == "auto" and is_terminal)
     shared: list[structlog.typing.Processor] = [
         bind,
         structlog.contextvars.merge_contextvars,
@@ -44,7 +44,7 @@ def configure_logging(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer(colors=is_terminal)
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=False)
     )

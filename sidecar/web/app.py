@@ -107,6 +107,7 @@ def make_app(
         title="Timewheel",
         version=version,
         openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,  # to a scheme and host that a proxy may have changed
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(check_parameters)],

@@ -589,6 +589,23 @@ def test_streams_that_are_closed_or_full_are_told_in_a_sentence(redirection: str
     assert (ended.returncode, ended.stderr) == (1 if "full" in redirection else 2, f"timewheel: {told}\n")
 
 
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(("arguments", "code"), [("config --max-delay 90", 2), ("run --max-delay 90", 2)])
+def test_where_nothing_can_be_told_the_exit_code_tells(redirection: str, arguments: str, code: int) -> None:
+    program = f"{sys.executable} -m sidecar {arguments} {redirection}"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == code
+
+
+def test_with_stderr_closed_it_runs(closed_address: str, tmp_path: Path) -> None:
+    arguments = (
+        f"--bootstrap-servers {closed_address} --http-address 127.0.0.1:0 --data-dir {tmp_path} --start-timeout 1s"
+    )
+    program = f"{sys.executable} -m sidecar run {arguments} 2>&-"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 3
+
+
 @pytest.mark.parametrize("option", ["stats_cb=x", "default.topic.config=x"])
 def test_an_option_that_only_programs_can_give_is_a_usage_error(
     timewheel: Run, closed_address: str, option: str

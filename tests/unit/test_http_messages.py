@@ -484,6 +484,12 @@ def test_every_kind_of_problem_has_an_address_and_stands_in_the_reference(app: F
     assert ask(app, "GET", "/problems/other").status_code == 404
 
 
+def test_a_path_that_ends_with_a_slash_is_none(app: FastAPI) -> None:
+    """To be sent on it would be to plain HTTP, where a proxy before it has ended TLS."""
+    answer = ask(app, "POST", "/messages/", {"topic": "orders", "delay": "1s"})
+    assert (answer.status_code, answer.json()["type"]) == (404, f"{PATH}/not-found")
+
+
 def test_another_method_is_told_which_there_are(app: FastAPI) -> None:
     for path, methods in (("/messages", "POST"), ("/messages/x", "DELETE, PATCH"), ("/redrives/x", "DELETE, GET")):
         answer = ask(app, "PUT", path, {})

@@ -10,9 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from connectors.contract import DelayLevels
+from connectors.durations import parse_duration_ms
 from connectors.kafka import PROTECTED_OPTIONS
 from sidecar.errors import UsageError
-from sidecar.settings import Settings, load_settings, unknown_environment
+from sidecar.settings import MASK, Settings, load_settings, unknown_environment
 from sidecar.workers.process import Orders
 
 
@@ -413,6 +414,34 @@ def test_the_token_is_masked_everywhere() -> None:
     assert settings.http_token is not None
     assert settings.http_token.get_secret_value() == "hunter2"
     assert load_settings().masked()["http_token"] is None
+
+
+@pytest.mark.parametrize(
+    "secret", [{"http_token": MASK}, {"http_token": f" {MASK}"}, {"kafka": {"sasl.password": MASK}}]
+)
+def test_what_is_shown_in_place_of_a_secret_is_none(secret: dict[str, Any]) -> None:
+    """Whoever lets 'timewheel config' write a file would have a token that everybody knows."""
+    with pytest.raises(UsageError, match=r"in place of a secret; write the secret"):
+        load_settings(secret)
+
+
+@pytest.mark.parametrize(
+    "given", [{"slots_total": 1_000}, {"roll_window": "1h"}, {"slots_total": 5, "precision_ms": 7}]
+)
+def test_what_is_shown_is_what_holds_and_can_be_read_again(config_file: Path, given: dict[str, Any]) -> None:
+    settings = load_settings(given)
+    config_file.write_text(yaml.safe_dump(settings.masked()))
+    again = load_settings({}, config_file)
+    assert again.plan == settings.plan
+    assert again.masked() == settings.masked()
+    assert settings.told_in_metrics()["roll_window"] == settings.masked()["roll_window"]
+    assert parse_duration_ms(settings.masked()["roll_window"]) == settings.plan.roll_window_ms
+    assert parse_duration_ms(settings.masked()["roll_spread"]) == settings.plan.spread_ms
+
+
+def test_a_directory_whose_name_is_no_text_has_an_identity(tmp_path: Path) -> None:
+    named = load_settings({"data_dir": Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))})
+    assert named.identity != load_settings({"data_dir": tmp_path}).identity
 
 
 def test_what_is_shown_can_be_written_to_a_file_and_read_again(config_file: Path) -> None:
