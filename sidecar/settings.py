@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import pydantic
 from pydantic import (
@@ -44,6 +44,9 @@ from sidecar.errors import UsageError
 from sidecar.loopback import is_loopback
 from sidecar.option_references import Resolved, resolve
 from sidecar.plan import Plan
+
+if TYPE_CHECKING:
+    from yaml import MappingNode
 
 ENV_PREFIX = "TIMEWHEEL_"
 
@@ -174,22 +177,45 @@ class YamlFile(YamlConfigSettingsSource):
 
     def _read_file(self, file_path: Path) -> dict[str, Any]:  # type: ignore[override]
         with file_path.open(encoding=self.yaml_file_encoding) as file:
-            _check_each_is_said_once(file)
+            _check_text(file)
         content = super()._read_file(file_path)
         if not isinstance(content, dict):
             raise TypeError("is not a map; write one setting a line, such as 'group_id: timewheel'")
         return {str(name): value for name, value in content.items()}
 
 
-def _check_each_is_said_once(file: TextIO) -> None:
-    """Raises ValueError for a name that stands twice in the file's map, or in one within it.
-
-    YAML forbids that; the parser would let the last one win, and say nothing.
-    """
+def _check_text(file: TextIO) -> None:
+    """Raises ValueError for what YAML would read otherwise than it is written, and say nothing."""
     import yaml  # here: most commands read no file
 
     root = yaml.compose(file, yaml.SafeLoader)
-    within = [value for _, value in root.value] if isinstance(root, yaml.MappingNode) else []
+    if isinstance(root, yaml.MappingNode):
+        _check_each_is_said_once(root)
+        for name, options in root.value:
+            if name.value == "kafka" and isinstance(options, yaml.MappingNode):
+                _check_options_are_as_written(options)
+
+
+def _check_options_are_as_written(options: "MappingNode") -> None:
+    """A password 0123 would be 83, and one of yes would be true."""
+    import yaml
+
+    for name, option in options.value:
+        is_plain = isinstance(option, yaml.ScalarNode) and option.style is None
+        read = yaml.safe_load(option.value) if is_plain else None
+        is_switch = isinstance(read, bool) and not _SECRET_OPTION.search(str(name.value))
+        if isinstance(read, int | float) and not is_switch and str(read) != option.value:
+            line = option.start_mark.line + 1
+            raise ValueError(
+                f"has a value of {name.value} that YAML reads as another, in line {line}; put it in quotes"
+            )
+
+
+def _check_each_is_said_once(root: "MappingNode") -> None:
+    """For a name that stands twice in the file's map, or in one within it, YAML would let the last one win."""
+    import yaml
+
+    within = [value for _, value in root.value]
     for node in [root, *within]:
         lines: dict[str, int] = {}
         for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():

@@ -439,6 +439,24 @@ def test_what_is_shown_is_what_holds_and_can_be_read_again(config_file: Path, gi
     assert parse_duration_ms(settings.masked()["roll_spread"]) == settings.plan.spread_ms
 
 
+@pytest.mark.parametrize("written", ["00123456", "0123", "1_2_3", "12:30:45", "1.10", "0x1F", "yes"])
+def test_a_password_that_yaml_reads_as_another_is_to_be_quoted(config_file: Path, written: str) -> None:
+    config_file.write_text(f"kafka:\n  sasl.username: me\n  sasl.password: {written}\n")
+    with pytest.raises(
+        UsageError, match="has a value of sasl.password that YAML reads as another, in line 3; put"
+    ) as told:
+        load_settings({}, config_file)
+    assert written not in str(told.value)
+    config_file.write_text(f"kafka:\n  sasl.password: '{written}'\n")
+    assert load_settings({}, config_file).kafka["sasl.password"] == written
+
+
+@pytest.mark.parametrize("written", ["123", "0.5", "-1", "true", "a1"])
+def test_an_option_that_yaml_reads_as_it_is_written_needs_no_quotes(config_file: Path, written: str) -> None:
+    config_file.write_text(f"kafka:\n  client.rack: {written}\n")
+    assert load_settings({}, config_file).kafka["client.rack"] == written
+
+
 def test_a_directory_whose_name_is_no_text_has_an_identity(tmp_path: Path) -> None:
     named = load_settings({"data_dir": Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))})
     assert named.identity != load_settings({"data_dir": tmp_path}).identity
