@@ -201,8 +201,8 @@ def _check_options_are_as_written(options: "MappingNode") -> None:
     import yaml
 
     for name, option in options.value:
-        is_plain = isinstance(option, yaml.ScalarNode) and option.style is None
-        read = yaml.safe_load(option.value) if is_plain else None
+        is_text = not isinstance(option, yaml.ScalarNode) or option.tag.endswith(":str")
+        read = None if is_text else yaml.safe_load(option.value)
         is_switch = isinstance(read, bool) and not _SECRET_OPTION.search(str(name.value))
         if isinstance(read, int | float) and not is_switch and str(read) != option.value:
             line = option.start_mark.line + 1
