@@ -139,7 +139,7 @@ class Daemon:
         if self._listener is not None:
             return self._listener, address_of(self._listener), nullcontext()
         public, own = listen(self._settings.http_host, self._settings.http_port), listen("127.0.0.1", 0)
-        front = FrontProcess(self._settings, public, own)
+        front = FrontProcess(self._settings, public, own, self._stop.is_set)
         front.start()
         return own, address_of(public), front
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
@@ -35,10 +36,18 @@ class FrontProcess:
     Args:
         listener: the public socket, listened on, so that who asks meanwhile waits; closed at the end.
         own: where the process that delivers answers, which is none of the other's business but for its address.
+        ends: whether all of it is to end: whoever stops a service may tell each of its processes.
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket, own: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        own: socket.socket,
+        ends: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._settings = settings
+        self._ends = ends
         self._listener = listener
         self._own = own
         self._is_stopping = threading.Event()
@@ -99,7 +108,7 @@ class FrontProcess:
             if process.is_alive():
                 pause_s = BACKOFF_MIN_S
                 continue
-            if self._is_stopping.is_set():
+            if self._is_stopping.is_set() or self._ends():
                 return
             log.warning(
                 "http process ended",

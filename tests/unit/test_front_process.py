@@ -161,3 +161,25 @@ def test_a_killed_process_is_started_anew_where_settings_are_of_a_file(tmp_path:
     command = [sys.executable, "-c", KILLED, str(config_file)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout.splitlines()[-1:] == ["True"], ended.stderr
+
+
+ALL_END = """
+import socket, time
+from structlog.testing import capture_logs
+from sidecar.front.process import FrontProcess
+from sidecar.settings import load_settings
+
+public, own = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+front = FrontProcess(load_settings({}), public, own, ends=lambda: True)
+front.start()
+with capture_logs() as logs, front:
+    front._process.terminate()
+    front._thread.join(30)
+    print(front._thread.is_alive(), front._process.is_alive(), [log["event"] for log in logs])
+"""
+
+
+def test_a_stop_that_each_process_is_told_of_is_no_event() -> None:
+    """As systemd tells every process of a service."""
+    ended = subprocess.run([sys.executable, "-c", ALL_END], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "False False []\n", ended.stderr
