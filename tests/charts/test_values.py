@@ -82,6 +82,12 @@ def test_a_secret_in_the_clear_is_refused_and_not_repeated(name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "LocalHost", "[::1]"])
+def test_an_address_that_no_probe_reaches_is_refused(host: str) -> None:
+    with pytest.raises(HelmError, match=r"http.host is .*, where no probe reaches it.*leave it at 0\.0\.0\.0"):
+        template({"http": {"host": host}})
+
+
 def test_defaults_look_like_what_the_schema_asks_for() -> None:
     properties = generate.config_schema()["properties"]
     texts = {name: str(default_of(name)) for name, kind in properties.items() if "pattern" in kind}

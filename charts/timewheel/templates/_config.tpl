@@ -17,6 +17,9 @@
 {{- fail (printf "config.%s is no value of this chart: %s" $name $what) }}
 {{- end }}
 {{- end }}
+{{- if regexMatch "^(?i:localhost|127\\..*|\\[::1\\])$" .Values.http.host }}
+{{- fail (printf "http.host is %s, where no probe reaches it, so that the container is restarted for ever: leave it at 0.0.0.0, or at [::] where there is only IPv6" .Values.http.host) }}
+{{- end }}
 {{- range $name, $value := .Values.kafka.options }}
 {{- if and (regexMatch "(?i)passw|passphrase|secret|jaas|key\\.pem|oauthbearer\\.config" $name) (not (hasPrefix "${" ($value | default "${" | toString))) }}
 {{- fail (printf "kafka.options holds %s in the clear: put it into a Secret, and name that in kafka.sasl.existingSecret, or write ${env:NAME} or ${dir:PATH:FILE} and see to extraEnv or extraVolumes" $name) }}
