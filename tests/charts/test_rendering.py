@@ -113,6 +113,24 @@ def test_objects_are_what_kubernetes_takes(case: dict[str, Any]) -> None:
     assert_valid(template(case))
 
 
+@pytest.mark.parametrize("name", ["123", "1e3", "on", "null"])
+def test_names_that_yaml_takes_for_something_else_are_names(name: str) -> None:
+    values = {
+        "http": {"token": {"existingSecret": name, "key": name}},
+        "kafka": {"sasl": {"enabled": True, "existingSecret": name}},
+        "priorityClassName": name,
+        "serviceAccount": {"name": name},
+        "fullnameOverride": name,
+        "nameOverride": name,
+        "audit": {"enabled": True},
+    }
+    found = template(values, release=name, namespace=name)
+    assert_valid(found)
+    assert {each["metadata"]["namespace"] for each in found} == {name}
+    own_secret = template({"http": {"token": {"key": name}}}, release=name)
+    assert list(one(own_secret, "Secret")["data"]) == [name]
+
+
 def test_schemas_refuse_what_is_no_kubernetes() -> None:
     found = template()
     one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]["startupProb"] = {}

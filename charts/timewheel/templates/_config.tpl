@@ -96,8 +96,8 @@ partition that another has by now. A pod that takes more is evicted.
 - name: TIMEWHEEL_HTTP_TOKEN
   valueFrom:
     secretKeyRef:
-      name: {{ include "timewheel.tokenSecret" . }}
-      key: {{ .Values.http.token.key }}
+      name: {{ include "timewheel.tokenSecret" . | quote }}
+      key: {{ .Values.http.token.key | quote }}
 # Not an argument: so that it holds for commands by `kubectl exec`, too.
 - name: TIMEWHEEL_CONFIG
   value: /etc/timewheel/config/timewheel.yaml
@@ -134,25 +134,25 @@ partition that another has by now. A pod that takes more is evicted.
 {{- define "timewheel.configVolumes" -}}
 - name: timewheel-config
   configMap:
-    name: {{ include "timewheel.fullname" . }}
+    name: {{ include "timewheel.fullname" . | quote }}
 {{- if .Values.kafka.tls.enabled }}
 {{- with .Values.kafka.tls.ca.existingSecret }}
 - name: timewheel-kafka-ca
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 0440
 {{- end }}
 {{- with .Values.kafka.tls.client.existingSecret }}
 - name: timewheel-kafka-client
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 0440
 {{- end }}
 {{- end }}
 {{- if .Values.kafka.sasl.enabled }}
 - name: timewheel-kafka-sasl
   secret:
-    secretName: {{ .Values.kafka.sasl.existingSecret }}
+    secretName: {{ .Values.kafka.sasl.existingSecret | quote }}
     defaultMode: 0440
 {{- end }}
 {{- with .Values.extraVolumes }}

@@ -17,8 +17,8 @@
 {{- end }}
 
 {{- define "timewheel.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "timewheel.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "timewheel.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "timewheel.labels" -}}
@@ -34,8 +34,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Name, namespace, labels and annotations of an object. (dict "context" $ "name" … "component" … "labels" … "annotations" …) */}}
 {{- define "timewheel.metadata" -}}
-name: {{ .name }}
-namespace: {{ .context.Release.Namespace }}
+name: {{ .name | quote }}
+namespace: {{ .context.Release.Namespace | quote }}
 labels:
   {{- $labels := include "timewheel.labels" .context | fromYaml }}
   {{- with .component }}
