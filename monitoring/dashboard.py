@@ -30,6 +30,10 @@ LAST_TRANSACTION = "timewheel_last_transaction_timestamp_seconds"
 ON = 'job=~"$job", instance=~"$instance"'
 """Every query is of the chosen instances."""
 
+INSTANCE, WORKER = "job, instance", "job, instance, worker"
+"""What is shown apart. Pods of two releases may have one name, in two namespaces: their jobs differ."""
+OF_INSTANCE, OF_WORKER = "{{job}} {{instance}}", "{{job}} {{instance}} {{worker}}"
+
 
 class Graph(NamedTuple):
     """A panel of lines. ``queries`` are (PromQL with ``ON`` filled in, legend)."""
@@ -139,7 +143,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Behind",
                 "How long the oldest due record has been due, by instance. It grows while nothing goes out.",
                 "s",
-                ((every("timewheel_behind_seconds", "instance, worker", "max"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_behind_seconds", WORKER, "max"), OF_WORKER),),
             ),
         ),
     ),
@@ -170,7 +174,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Rolls",
                 "Messages written to the end of the wheel topic: due beyond the roll window, or replaced.",
                 "reqps",
-                ((rate("timewheel_rolls_total", "instance"), "{{instance}}"),),
+                ((rate("timewheel_rolls_total", INSTANCE), OF_INSTANCE),),
             ),
         ),
     ),
@@ -216,7 +220,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Last due",
                 "When the last message on the wheel is acted on.",
                 "dateTimeAsIso",
-                ((f"1000 * max by (instance) (timewheel_furthest_due_timestamp_seconds{{{ON}}} > 0)", "{{instance}}"),),
+                ((f"1000 * max by ({INSTANCE}) (timewheel_furthest_due_timestamp_seconds{{{ON}}} > 0)", OF_INSTANCE),),
             ),
         ),
     ),
@@ -253,32 +257,30 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "From the first record to Kafka's answer.",
                 "s",
                 (
-                    (quantile(0.5, "timewheel_transaction_duration_seconds", "instance"), "p50 {{instance}}"),
-                    (quantile(0.99, "timewheel_transaction_duration_seconds", "instance"), "p99 {{instance}}"),
+                    (quantile(0.5, "timewheel_transaction_duration_seconds", INSTANCE), "p50 {{job}} {{instance}}"),
+                    (quantile(0.99, "timewheel_transaction_duration_seconds", INSTANCE), "p99 {{job}} {{instance}}"),
                 ),
             ),
             Graph(
                 "Since the last transaction",
                 "Grows on an idle sidecar too; a fault only while something is due.",
                 "s",
-                (
-                    (
-                        f"time() - ({every(LAST_TRANSACTION, 'instance, worker', 'max')} > 0)",
-                        "{{instance}} {{worker}}",
-                    ),
-                ),
+                ((f"time() - ({every(LAST_TRANSACTION, WORKER, 'max')} > 0)", OF_WORKER),),
             ),
             Graph(
                 "Partitions",
                 "Assigned, and those that are not fully at work.",
                 "short",
                 (
-                    (every("timewheel_assigned_partitions", "instance"), "assigned {{instance}}"),
-                    (every("timewheel_stopped_partitions", "instance"), "stopped {{instance}}"),
-                    (every("timewheel_failing_partitions", "instance"), "failing {{instance}}"),
-                    (every("timewheel_recovering_partitions", "instance"), "recovering {{instance}}"),
-                    (every("timewheel_held_back_partitions", "instance"), "held back {{instance}}"),
-                    (every("timewheel_paused_partitions", "instance, reason"), "paused {{instance}}, {{reason}}"),
+                    (every("timewheel_assigned_partitions", INSTANCE), "assigned {{job}} {{instance}}"),
+                    (every("timewheel_stopped_partitions", INSTANCE), "stopped {{job}} {{instance}}"),
+                    (every("timewheel_failing_partitions", INSTANCE), "failing {{job}} {{instance}}"),
+                    (every("timewheel_recovering_partitions", INSTANCE), "recovering {{job}} {{instance}}"),
+                    (every("timewheel_held_back_partitions", INSTANCE), "held back {{job}} {{instance}}"),
+                    (
+                        every("timewheel_paused_partitions", "job, instance, reason"),
+                        "paused {{job}} {{instance}}, {{reason}}",
+                    ),
                 ),
             ),
             Graph(
@@ -295,7 +297,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Kafka silent",
                 "How long Kafka has not answered, by instance.",
                 "s",
-                ((every("timewheel_broker_silent_seconds", "instance, worker", "max"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_broker_silent_seconds", WORKER, "max"), OF_WORKER),),
             ),
         ),
     ),
@@ -306,21 +308,21 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Store",
                 "Disk that the timer store takes.",
                 "bytes",
-                ((every("timewheel_store_bytes", "instance, worker"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_store_bytes", WORKER), OF_WORKER),),
             ),
             Graph(
                 "Quota used",
                 "Share of disk_quota_bytes that the largest store of a partition takes; 0 without a quota.",
                 "percentunit",
-                ((every("timewheel_store_quota_used_ratio", "instance, worker", "max"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_store_quota_used_ratio", WORKER, "max"), OF_WORKER),),
             ),
             Graph(
                 "Room under data_dir",
                 "Free bytes of its file system, and its size.",
                 "bytes",
                 (
-                    (every("timewheel_data_dir_free_bytes", "instance", "min"), "free {{instance}}"),
-                    (every("timewheel_data_dir_size_bytes", "instance", "min"), "size {{instance}}"),
+                    (every("timewheel_data_dir_free_bytes", INSTANCE, "min"), "free {{job}} {{instance}}"),
+                    (every("timewheel_data_dir_size_bytes", INSTANCE, "min"), "size {{job}} {{instance}}"),
                 ),
             ),
             Graph(
@@ -344,44 +346,34 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "CPU",
                 "Cores used; one process can use only one.",
                 "percentunit",
-                (
-                    (
-                        f"sum by (instance, worker) (rate(process_cpu_seconds_total{{{ON}}}[$__rate_interval]))",
-                        "{{instance}} {{worker}}",
-                    ),
-                ),
+                ((f"sum by ({WORKER}) (rate(process_cpu_seconds_total{{{ON}}}[$__rate_interval]))", OF_WORKER),),
             ),
             Graph(
                 "Memory",
                 "Resident set; messages on the wheel wait on disk.",
                 "bytes",
-                ((every("process_resident_memory_bytes", "instance, worker"), "{{instance}} {{worker}}"),),
+                ((every("process_resident_memory_bytes", WORKER), OF_WORKER),),
             ),
             Graph(
                 "Garbage collections",
                 "Python's collector of cycles runs only when nothing is due.",
                 "ops",
-                (
-                    (
-                        f"sum by (instance, worker) (rate(python_gc_collections_total{{{ON}}}[$__rate_interval]))",
-                        "{{instance}} {{worker}}",
-                    ),
-                ),
+                ((f"sum by ({WORKER}) (rate(python_gc_collections_total{{{ON}}}[$__rate_interval]))", OF_WORKER),),
             ),
             Graph(
                 "Since the loop turned",
                 "30 s and more: /healthz fails, and the orchestrator restarts the process.",
                 "s",
-                ((every("timewheel_loop_since_turn_seconds", "instance, worker", "max"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_loop_since_turn_seconds", WORKER, "max"), OF_WORKER),),
             ),
             Graph(
                 "Ready, and switches",
                 "1 while ready; stop_enqueue and stop_dequeue are 1 while they hold something up.",
                 "short",
                 (
-                    (every("timewheel_ready", "instance", "min"), "ready {{instance}}"),
-                    (every("timewheel_enqueue_stopped", "instance", "max"), "stop_enqueue {{instance}}"),
-                    (every("timewheel_dequeue_stopped", "instance", "max"), "stop_dequeue {{instance}}"),
+                    (every("timewheel_ready", INSTANCE, "min"), "ready {{job}} {{instance}}"),
+                    (every("timewheel_enqueue_stopped", INSTANCE, "max"), "stop_enqueue {{job}} {{instance}}"),
+                    (every("timewheel_dequeue_stopped", INSTANCE, "max"), "stop_dequeue {{job}} {{instance}}"),
                 ),
             ),
             Graph(
@@ -390,8 +382,8 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "short",
                 (
                     (
-                        f"sum by (instance, direction) (increase(timewheel_clock_steps_total{{{ON}}}[5m]))",
-                        "{{direction}} {{instance}}",
+                        f"sum by (job, instance, direction) (increase(timewheel_clock_steps_total{{{ON}}}[5m]))",
+                        "{{direction}} {{job}} {{instance}}",
                     ),
                 ),
             ),
@@ -399,7 +391,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "Clock ahead of Kafka's",
                 "At most, as the records that are read tell; below 0 it is behind, and messages are late by as much.",
                 "s",
-                ((every("timewheel_clock_ahead_seconds", "instance, worker", "min"), "{{instance}} {{worker}}"),),
+                ((every("timewheel_clock_ahead_seconds", WORKER, "min"), OF_WORKER),),
             ),
         ),
     ),

@@ -71,6 +71,13 @@ def test_every_panel_says_what_it_shows_in_which_unit() -> None:
     assert len(set(titles)) == len(titles)
 
 
+def test_pods_of_one_name_in_two_namespaces_are_not_added_up() -> None:
+    by = [re.findall(r"by \(([^)]*)\)", target["expr"]) for panel in panels() for target in panel["targets"]]
+    apart = [labels.split(", ") for found in by for labels in found if "instance" in labels]
+    assert len(apart) > 20
+    assert all("job" in labels for labels in apart)
+
+
 def test_every_query_goes_to_the_chosen_data_source_and_instances() -> None:
     assert [variable["name"] for variable in dashboard()["templating"]["list"]] == ["datasource", "job", "instance"]
     for panel in panels():
