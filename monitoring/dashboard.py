@@ -278,7 +278,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                     (every("timewheel_recovering_partitions", INSTANCE), "recovering {{job}} {{instance}}"),
                     (every("timewheel_held_back_partitions", INSTANCE), "held back {{job}} {{instance}}"),
                     (
-                        every("timewheel_paused_partitions", "job, instance, reason"),
+                        every("timewheel_paused_partitions", f"{INSTANCE}, reason"),
                         "paused {{job}} {{instance}}, {{reason}}",
                     ),
                 ),
@@ -382,7 +382,7 @@ ROWS: Sequence[tuple[str, Sequence[Graph]]] = (
                 "short",
                 (
                     (
-                        f"sum by (job, instance, direction) (increase(timewheel_clock_steps_total{{{ON}}}[5m]))",
+                        f"sum by ({INSTANCE}, direction) (increase(timewheel_clock_steps_total{{{ON}}}[5m]))",
                         "{{direction}} {{job}} {{instance}}",
                     ),
                 ),

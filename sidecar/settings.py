@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 ENV_PREFIX = "TIMEWHEEL_"
 
+MASK = "**********"
+"""What is shown in place of a secret."""
+_IS_MASKED = "is what 'timewheel config' shows in place of a secret; write the secret"
+
 SECTIONS = {
     "Cluster and identity": "bootstrap_servers",
     "Topics": "topic_prefix",
@@ -73,11 +77,6 @@ def _duration(value: object) -> object:
     if isinstance(value, str):
         return parse_duration_ms(value)
     raise ValueError(f"{value!r} is not a duration; write a whole number with ms, s, m, h or d, such as 90s or 1h30m")
-
-
-MASK = "**********"
-"""What is shown in place of a secret."""
-_IS_MASKED = "is what 'timewheel config' shows in place of a secret; write the secret"
 
 
 def _globs(value: object) -> object:

@@ -164,7 +164,7 @@ def test_a_killed_process_is_started_anew_where_settings_are_of_a_file(tmp_path:
 
 
 ALL_END = """
-import socket, time
+import socket
 from structlog.testing import capture_logs
 from sidecar.front.process import FrontProcess
 from sidecar.settings import load_settings
